@@ -1,7 +1,8 @@
 """Serve a registered model: a search page and its interface, as a Ray Serve application.
 
 python pipelines/serve.py --model flickr8k
-python pipelines/serve.py --model flickr8k@champion --host 0.0.0.0 --replicas 4     # with VSE_SERVE_TOKEN set
+python pipelines/serve.py --model flickr8k --follow                       # takes up new champions while it runs
+python pipelines/serve.py --model flickr8k --host 0.0.0.0 --replicas 4    # with VSE_SERVE_TOKEN set
 
 It listens to this machine only, unless a token is set that clients have to carry. Interface:
 

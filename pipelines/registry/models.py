@@ -247,25 +247,34 @@ def _client(tracking_uri: str) -> MlflowClient:
     return connect(tracking_uri)
 
 
-def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
-    """Return NAME/VERSION and the directory of the parts of a registered model, or a bundle's directory twice.
+def pin(reference: str, tracking_uri: str) -> str:
+    """Return NAME/VERSION of a registered model, or the absolute path of a folder: what means the same for ever.
 
-    Whoever starts something that goes on, or that others read later, passes on this name: it means the same for ever.
-    The version is told on stderr if the reference leaves it open. A registered bundle is MLflow's own directory if that
-    is on this machine, else a copy. No code that is registered with the model runs. The reference is NAME, NAME@ALIAS,
-    NAME/VERSION, a `models:/` URI, or a directory. Raises RegistryError if there is no such model, it is not of this
-    pipeline, or MLflow does not answer, and DigestError if a file of it was changed or is missing, or another version
-    of this program has registered it.
+    The version is told on stderr if the reference leaves it open. Raises RegistryError as `current_version`.
     """
     directory = Path(reference).expanduser().absolute()
     if reference.startswith(_PATHS) or (directory / "model").is_dir():
-        if not (directory / "model").is_dir():
-            raise RegistryError(f"{directory} holds no model: neither model.json nor the folder model is in it")
-        check_bundle(directory, str(directory))
-        return str(directory), directory
+        return str(directory)
     pinned, reason = current_version(reference, tracking_uri)
     if reason:
         console(stderr=True).print(f"{reference}: {pinned}, {reason}", soft_wrap=True)
+    return pinned
+
+
+def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
+    """Return the pinned name (see `pin`), and the directory of the parts of a registered model or a bundle.
+
+    A registered bundle is MLflow's own directory if that is on this machine, else a copy. No code that is registered
+    with the model runs. The reference is NAME, NAME@ALIAS, NAME/VERSION, a `models:/` URI, or a directory. Raises
+    RegistryError if there is no such model, it is not of this pipeline, or MLflow does not answer, and DigestError if a
+    file of it was changed or is missing, or another version of this program has registered it.
+    """
+    pinned = pin(reference, tracking_uri)
+    if Path(pinned).is_absolute():
+        if not (Path(pinned) / "model").is_dir():
+            raise RegistryError(f"{pinned} holds no model: neither model.json nor the folder model is in it")
+        check_bundle(Path(pinned), pinned)
+        return pinned, Path(pinned)
     try:
         address = SecretAddress(tracking_uri).reveal()
         mlflow.set_tracking_uri(address)

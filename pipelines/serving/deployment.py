@@ -13,6 +13,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp
 
+from pipelines.registry.models import pin
 from pipelines.retrieval.search_model import Target, default_tracking_uri, load_search_model
 from pipelines.runtime import cluster, ray_internals
 from pipelines.serving import limits
@@ -23,9 +24,16 @@ from pipelines.serving.service import Answer, ImageSearch, SearchService, TextSe
 
 Result = TypeVar("Result")
 
+# A new version: one replica more is started before one is stopped, which answers what it has begun.
+_REPLACEMENT: dict[str, Any] = {
+    "max_surge_percent": 1,
+    "graceful_shutdown_timeout_s": limits.ANSWER_SECONDS,
+    "graceful_shutdown_wait_loop_s": 0.1,
+}
+
 
 class SearchReplica:
-    """A model (NAME/VERSION, or the directory of a bundle) in a process of its own."""
+    """A model (NAME/VERSION, or the directory of a bundle or gallery) in a process of its own."""
 
     def __init__(self, model: str, tracking_uri: str) -> None:
         self._service = SearchService(load_search_model(model, tracking_uri))
@@ -104,10 +112,17 @@ class ServiceArguments(BaseModel):
 
 
 def application(arguments: ServiceArguments) -> serve.Application:
-    """Build the application of a RayService: the ingress over the replicas, deployments `ingress` and `search`."""
-    replicas = search_deployment().bind(arguments.model, arguments.tracking_uri or default_tracking_uri())
+    """Build the application of a RayService: the ingress over the replicas, deployments `ingress` and `search`.
+
+    A name is resolved here, once for all replicas.
+    """
+    tracking_uri = arguments.tracking_uri or default_tracking_uri()
+    replicas = search_deployment().bind(pin(arguments.model, tracking_uri), tracking_uri)
     ingress = serve.deployment(serve.ingress()(Ingress)).options(
-        name="ingress", max_ongoing_requests=limits.MAX_REQUESTS, ray_actor_options={"num_cpus": 0}
+        name="ingress",
+        max_ongoing_requests=limits.MAX_REQUESTS,
+        ray_actor_options={"num_cpus": 0},
+        **_REPLACEMENT,
     )
     return ingress.bind(replicas, arguments.max_replicas)
 
@@ -124,8 +139,7 @@ def search_deployment(replicas: int = 1, max_replicas: int = 1, gpus: float = 0)
     return serve.deployment(SearchReplica).options(
         name="search",
         max_ongoing_requests=limits.MAX_REQUESTS,  # the guard admits fewer
-        graceful_shutdown_timeout_s=3.0,
-        graceful_shutdown_wait_loop_s=0.1,
+        **_REPLACEMENT,
         ray_actor_options={"num_gpus": gpus, "runtime_env": {"env_vars": environment}},
         logging_config={"log_level": "WARNING", "enable_access_log": False},
         **scaling,

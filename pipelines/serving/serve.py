@@ -10,61 +10,82 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from pipelines.retrieval.search_model import add_model_options, default_tracking_uri
 from pipelines.runtime import cluster, ray_internals
-from pipelines.runtime.cli import CommandParser, number_in
+from pipelines.runtime.cli import CommandParser, number_in, say
 from pipelines.runtime.stage import StageError
 from pipelines.serving.guard import TOKEN_VARIABLE, Guard, is_loopback, read_token
 
 if TYPE_CHECKING:
-    from ray.serve import Application
     from ray.serve.handle import DeploymentHandle
+
+    from pipelines.serving.rollout import Served, State
 
 APPLICATION = "vse-search"
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
+class Scale(NamedTuple):
+    """Processes with the model: their number, the most if the load needs them, the GPUs of each, and room for others.
+
+    `spare` more find room, as one is started before another is stopped.
+    """
+
+    replicas: int = 1
+    max_replicas: int = 1
+    gpus: float = 0
+    spare: int = 0
+
+
+_ONE_REPLICA = Scale()
+
+
 def main() -> None:
     """Read the command line, and serve until interrupted."""
-    from pipelines.registry.models import find_bundle
+    from pipelines.registry.models import find_bundle, pin
+    from pipelines.serving.rollout import Rollout, find_served
 
     options = _parsed()
     # Out of the environment, which every process of Ray would inherit.
     token = read_token(options.host, os.environ.pop(TOKEN_VARIABLE, None))
     tracking_uri = options.tracking_uri or default_tracking_uri()
-    model, _ = find_bundle(options.model, tracking_uri)
+    served = find_served(pin(options.model, tracking_uri), tracking_uri)
+    find_bundle(served.version, tracking_uri)  # what is wrong with it is told before Ray is started
+    follows = _followed(options.model, served) if options.follow else None
     interrupted = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: interrupted.set())
-    scale = {"replicas": options.replicas, "max_replicas": options.max_replicas, "gpus": options.gpus_per_replica}
-    with serving(model, tracking_uri, options.host, options.port, token, **scale):
+    scale = Scale(options.replicas, options.max_replicas, options.gpus_per_replica, spare=int(options.follow))
+    with serving(served.model, tracking_uri, options.host, options.port, token, scale):
         host = f"[{options.host}]" if ":" in options.host else options.host
-        sys.stdout.write(f"{model} is served at http://{host}:{options.port}/ (end with Ctrl-C)\n")
+        say(f"{served.title} is served at http://{host}:{options.port}/ (end with Ctrl-C)")
         sys.stdout.flush()
-        interrupted.wait()
+        Rollout(
+            served, lambda other: _deploy(other.model, tracking_uri, scale, wait=False), _state, tracking_uri, follows
+        ).watch(interrupted)
+
+
+def _followed(reference: str, served: Served) -> str:
+    """Return the reference whose meaning may change; StageError if it always means the same."""
+    if served.revision:
+        return served.model
+    if Path(served.model).is_absolute() or served.model == reference.removeprefix("models:/"):
+        raise StageError(f"--follow: {reference} always means the same: give NAME, NAME@ALIAS or --gallery")
+    return reference
 
 
 @contextmanager
 def serving(
-    model: str,
-    tracking_uri: str,
-    host: str,
-    port: int,
-    token: str | None = None,
-    *,
-    replicas: int = 1,
-    max_replicas: int = 1,
-    gpus: float = 0,
+    model: str, tracking_uri: str, host: str, port: int, token: str | None = None, scale: Scale = _ONE_REPLICA
 ) -> Iterator[int]:
     """Serve a model (NAME/VERSION, or a bundle's directory) within a ``with`` statement, which begins when it answers.
 
-    The application runs in this process, and calls the replicas of the model. The statement is given the port.
-
-    Clients carry the token, if any; up to `max_replicas` processes with the model are started where the load needs
-    them, each with a share of a GPU.
+    The application runs in this process, and calls the replicas of the model. The statement is given the port. Clients
+    carry the token, if any.
     """
     from pipelines.serving.http_server import bound, listening
 
@@ -77,11 +98,16 @@ def serving(
 
         _require_authentication()
         _require_no_serve()
-        _require_room(replicas, gpus)
+        _require_room(scale)
         try:
-            handle = _deploy(deployment.search_deployment(replicas, max_replicas, gpus).bind(model, tracking_uri))
+            # Ray Serve's lines about its start and each request would hide errors.
+            logging.getLogger("ray.serve").setLevel(logging.WARNING)
+            # Its proxies take longer for a request than the model.
+            serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING", "enable_access_log": False})
+            handle = _deploy(model, tracking_uri, scale)
             hosts = _LOOPBACK_NAMES if is_loopback(host) and token is None else None
-            app = Guard(build_app(deployment.asking(handle)), token, hosts, max(replicas, max_replicas))
+            most = max(scale.replicas, scale.max_replicas)
+            app = Guard(build_app(deployment.asking(handle)), token, hosts, most)
             with listening(app, listener) as found_port:
                 yield found_port
         finally:
@@ -103,17 +129,37 @@ def _ray() -> Iterator[bool]:
             cluster.disconnect()
 
 
-def _deploy(application: Application) -> DeploymentHandle:
-    """Start Ray Serve without its proxies, which take longer for a request than the model, and the replicas."""
+def _deploy(model: str, tracking_uri: str, scale: Scale, wait: bool = True) -> DeploymentHandle:
+    """Start the replicas of a model, or replace those there are one by one; `wait` until all of them answer."""
     from ray import serve
 
-    # Ray Serve's lines about its start and each request would hide errors.
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    from pipelines.serving.deployment import search_deployment
+
+    replicas = search_deployment(scale.replicas, scale.max_replicas, scale.gpus)
+    target = serve.RunTarget(replicas.bind(model, tracking_uri), name=APPLICATION, route_prefix=None)
     try:
-        serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING", "enable_access_log": False})
-        return serve.run(application, name=APPLICATION, route_prefix=None)
+        return serve.run_many([target], wait_for_applications_running=wait)[0]
     except RuntimeError as error:
-        raise StageError(f"the service does not start: {_last_line(error)}") from error
+        raise StageError(f"the service does not start: {_last_line(str(error))}") from error
+
+
+def _state() -> State:
+    """Return the state of the replicas."""
+    from ray import serve
+    from ray.exceptions import RayError
+
+    from pipelines.serving.rollout import State
+
+    try:
+        application = serve.status().applications.get(APPLICATION)
+    except RayError:  # Ray starts its controller again; the replicas go on
+        return State(answering=1, is_settled=False, failure="")
+    if application is None or "search" not in application.deployments:
+        raise StageError("the service was ended by another program: Ray Serve does not know it any more")
+    replicas = application.deployments["search"]
+    has_failed = replicas.status_trigger == "REPLICA_STARTUP_FAILED"
+    failure = _last_line(replicas.message) if has_failed else ""
+    return State(replicas.replica_states.get("RUNNING", 0), application.status == "RUNNING", failure)
 
 
 def _require_authentication() -> None:
@@ -140,20 +186,22 @@ def _require_no_serve() -> None:
     raise StageError("Ray Serve runs on this cluster already: end it (serve shutdown), or use another cluster")
 
 
-def _require_room(replicas: int, gpus: float) -> None:
+def _require_room(scale: Scale) -> None:
     """Refuse more replicas than CPU cores or GPUs: Ray Serve would wait for them forever."""
     import ray
 
-    has = ray.cluster_resources()
-    for needed, kind in ((replicas, "CPU"), (replicas * gpus, "GPU")):
+    has, number = ray.cluster_resources(), scale.replicas + scale.spare
+    more = ", and --follow one more while it replaces one," if scale.spare else ""
+    for needed, kind in ((number, "CPU"), (number * scale.gpus, "GPU")):
         if needed > has.get(kind, 0):
             raise StageError(
-                f"--replicas {replicas} need {needed:g} {kind}s, and Ray has {has.get(kind, 0):g}: use fewer"
+                f"--replicas {scale.replicas}{more} need {needed:g} {kind}s, "
+                f"and Ray has {has.get(kind, 0):g}: use fewer"
             )
 
 
-def _last_line(error: Exception) -> str:
-    return str(error).strip().rpartition("\n")[2]
+def _last_line(message: str) -> str:
+    return message.strip().rpartition("\n")[2]
 
 
 def _parsed() -> argparse.Namespace:
@@ -168,4 +216,6 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument(
         "--gpus-per-replica", type=number_in(float, 0, 1), default=0, help="share of a GPU for each (default 0)"
     )
+    follow = "take up a new champion, or a gallery that was indexed again, while the service runs"
+    parser.add_argument("--follow", action="store_true", help=follow)
     return parser.parse_args()

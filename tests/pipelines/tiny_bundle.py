@@ -20,7 +20,7 @@ IMAGES = 6
 EMBED_DIM = 16
 
 
-def write_tiny_bundle(directory: Path) -> Path:
+def write_tiny_bundle(directory: Path, seed: int = 0) -> Path:
     """Write model, extractor, gallery and index of six scenes; the gallery goes through real shards."""
     records = list(build_dataset("scenes", seed=0, images={"dev": IMAGES}).records("dev"))
     options = {"weights": TINY_RESNET, "seed": 0}
@@ -43,7 +43,7 @@ def write_tiny_bundle(directory: Path) -> Path:
         "image": {"pooling": {"name": "gpo"}, "mlp": True},
         "text": {"pooling": {"name": "gpo"}, "word_dim": 12},
     }
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     (directory / "model").mkdir()
     build_model(**specification).save(directory / "model")
     save_caption_encoder(vocabulary, directory / "model")

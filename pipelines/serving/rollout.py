@@ -1,0 +1,124 @@
+"""The replicas of a running service: they change to a new version one by one, and the service ends if none starts."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelines.registry.models import current_version, newer_version
+from pipelines.retrieval.gallery import GalleryError
+from pipelines.retrieval.image_gallery import STATE, newer_model, read_state
+from pipelines.runtime.cli import say
+from pipelines.runtime.stage import StageError
+from preprocessing.storage.redaction import RedactedError
+
+# In seconds: between two looks at the replicas, and at MLflow or the gallery.
+_STATE_SECONDS, _NEWS_SECONDS = 1.0, 10.0
+
+
+class Served(NamedTuple):
+    """What replicas load: a model, or the folder of a gallery with its model and its revision.
+
+    `version` is NAME/VERSION, or the folder of a bundle.
+    """
+
+    model: str
+    version: str
+    revision: int = 0
+
+    @property
+    def title(self) -> str:
+        """The name for messages."""
+        return f"{Path(self.model).name}, indexed with {self.version}," if self.revision else self.version
+
+
+class State(NamedTuple):
+    """The state of the replicas: how many answer, whether all are of the wanted version, and why none starts, or ""."""
+
+    answering: int
+    is_settled: bool
+    failure: str
+
+
+def find_served(reference: str, tracking_uri: str) -> Served:
+    """Return what NAME, NAME@ALIAS, or the absolute path of a gallery or bundle means now.
+
+    Raises RegistryError or TrackingError if MLflow does not tell, GalleryError if the gallery cannot be read.
+    """
+    folder = Path(reference)
+    if not folder.is_absolute():
+        version, _ = current_version(reference, tracking_uri)
+        return Served(version, version)
+    gallery = read_state(folder)
+    if gallery is None:
+        return Served(reference, reference)
+    return Served(reference, gallery["model"], (folder / STATE).stat().st_mtime_ns)
+
+
+class Rollout:
+    """The replicas of a service, which change to another version one by one while the others answer.
+
+    `deploy` begins to replace them, `state` tells how far that is; `follows` is the reference whose meaning is taken
+    up, None if nothing is.
+    """
+
+    def __init__(
+        self,
+        served: Served,
+        deploy: Callable[[Served], object],
+        state: Callable[[], State],
+        tracking_uri: str,
+        follows: str | None,
+    ) -> None:
+        self._served = self._wanted = served
+        self._refused: Served | None = None
+        self._deploy, self._state = deploy, state
+        self._tracking_uri, self._follows = tracking_uri, follows
+        self._told = ""
+
+    def watch(self, interrupted: threading.Event) -> None:
+        """Look after the replicas until interrupted; StageError if none answers and none can be started."""
+        seconds = 0.0
+        while not interrupted.wait(_STATE_SECONDS):
+            self.settle()
+            seconds += _STATE_SECONDS
+            if seconds >= _NEWS_SECONDS:
+                seconds = 0.0
+                self.look()
+
+    def settle(self) -> None:
+        """Tell that a change is done, go back if the new version cannot be loaded, and give up if nothing can be."""
+        state = self._state()
+        if self._wanted == self._served:
+            if state.failure and not state.answering:
+                raise StageError(f"the replicas of {self._served.title} do not start any more: {state.failure}")
+        elif state.failure:
+            self._tell(f"{self._wanted.title} cannot be loaded, {self._served.title} stays: {state.failure}")
+            self._refused, self._wanted = self._wanted, self._served
+            self._deploy(self._served)
+        elif state.is_settled:
+            self._tell(f"{self._wanted.title} is served now, in place of {self._served.title}")
+            self._served = self._wanted
+
+    def look(self) -> None:
+        """Take up what the reference means by now; tell if the name means another version than the one served."""
+        try:
+            found = find_served(self._follows, self._tracking_uri) if self._follows else self._wanted
+            if found not in (self._wanted, self._refused):
+                self._wanted = found
+                self._deploy(found)
+            model = self._wanted.model
+            news = newer_model(Path(model), self._tracking_uri) or newer_version(model, self._tracking_uri)
+        except (RedactedError, GalleryError, OSError) as error:
+            news = f"cannot see whether there is a newer version: {error}"
+        if news:
+            self._tell(news)
+
+    def _tell(self, line: str) -> None:
+        if line != self._told:
+            say(line)
+            sys.stdout.flush()
+        self._told = line
