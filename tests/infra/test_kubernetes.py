@@ -132,7 +132,8 @@ def test_the_job_starts_a_file_that_is_there_with_the_mounted_configuration() ->
     assert config["metadata"]["name"] == "vse-job"
 
 
-def test_the_service_names_what_is_there() -> None:
+def test_the_service_names_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.serving.deployment.pin", lambda model, _: f"{model}/4")
     schema = ServeDeploySchema(**yaml.safe_load(one("rayservice.yaml")["spec"]["serveConfigV2"]))
     (application,) = schema.applications
     module, _, function = application.import_path.partition(":")
@@ -140,6 +141,7 @@ def test_the_service_names_what_is_there() -> None:
     ingress = built._bound_deployment
     replicas = ingress.init_args[0]._bound_deployment
     assert (ingress.name, replicas.name) == ("ingress", "search")
+    assert replicas.init_args[0] == "scenes/4"  # not a name that means another version later
     (scaled,) = application.deployments
     assert scaled.name == replicas.name
     assert scaled.autoscaling_config["max_replicas"] == application.args["max_replicas"]

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from pipelines.registry.models import RegistryError
-from pipelines.retrieval.image_gallery import FORMAT, STATE
+from pipelines.retrieval.image_gallery import write_state
 from pipelines.runtime.stage import StageError
 from pipelines.serving import rollout
 from pipelines.serving.rollout import Rollout, Served, State, find_served
-from preprocessing.storage.atomic import write_json_atomic
 
 OLD, NEW = Served("shop/1", "shop/1"), Served("shop/2", "shop/2")
 LOADING, DONE, FAILED = State(1, False, ""), State(1, True, ""), State(1, False, "it is damaged")
@@ -113,11 +112,11 @@ def test_a_service_ends_if_no_replica_answers_and_none_starts(
 def test_a_gallery_is_another_one_after_each_update(tmp_path: Path) -> None:
     folder = tmp_path / "holiday"
     folder.mkdir()
-    state = {"format": FORMAT, "model": "shop/1", "images": "photos", "origin": {}, "current": "000001"}
-    write_json_atomic(folder / STATE, state)
+    state = {"model": "shop/1", "images": "photos", "origin": {}, "current": "000001"}
+    write_state(folder, state)
     first = find_served(str(folder), "unused")
     assert find_served(str(folder), "unused") == first
     assert (first.version, first.title) == ("shop/1", "holiday, indexed with shop/1,")
-    write_json_atomic(folder / STATE, state)
+    write_state(folder, state)
     assert find_served(str(folder), "unused") != first
     assert find_served(str(tmp_path), "unused") == Served(str(tmp_path), str(tmp_path))
