@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 from safetensors import SafetensorError
@@ -146,8 +147,8 @@ def _downloaded(architecture: str, weights: str) -> Mapping[str, Tensor]:
 
     try:
         known = torchvision.models.get_model_weights(architecture.removesuffix("_caffe"))
-        state: Mapping[str, Tensor] = known[weights].get_state_dict(check_hash=True)
-    except (KeyError, ValueError, OSError) as error:
+        state: Mapping[str, Tensor] = known[weights].get_state_dict(check_hash=True, weights_only=True)
+    except (KeyError, ValueError, OSError, UnpicklingError) as error:
         raise ValueError(
             f"backbone weights {weights!r}: there is no such file, and torchvision gives none of that name for "
             f"{architecture} ({first_line(error)})"

@@ -3,12 +3,13 @@
 import json
 import pickle
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 import timm
 import torch
+import torchvision
 from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoModel, BertConfig, ConvNextImageProcessor, ResNetConfig
@@ -74,7 +75,7 @@ class Hostile:
         return Path.touch, (self.path,)
 
 
-def test_code_in_a_file_is_never_run(tmp_path: Path) -> None:
+def test_code_in_a_file_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, touched = tmp_path / "weights.pth", tmp_path / "touched"
     torch.save({"base": Hostile(touched), "top": {}}, path)
     with pytest.raises(ValueError, match="nothing in it was executed"):
@@ -82,6 +83,14 @@ def test_code_in_a_file_is_never_run(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps(Hostile(touched), protocol=2))
     with pytest.raises(ValueError, match="nothing in it was executed"):
         build_network("resnet50_caffe", str(path))
+    # As if torchvision had downloaded it: what is in its folder already is not compared with a hash.
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    weights = torchvision.models.get_model_weights("resnet50")["IMAGENET1K_V2"]
+    path = tmp_path / "hub" / "checkpoints" / PurePosixPath(weights.url).name
+    path.parent.mkdir(parents=True)
+    torch.save({"conv1.weight": Hostile(touched)}, path)
+    with pytest.raises(ValueError, match="Weights only load failed"):
+        build_network("resnet50", "IMAGENET1K_V2")
     assert not touched.exists()
 
 
