@@ -142,7 +142,10 @@ def test_no_image_stops_the_stage_and_none_disappears(
     Image.new("L", (20, 20)).save(folder / "grey.png")
     Image.new("CMYK", (20, 20)).save(folder / "cmyk.jpg")
     Image.fromarray(np.full((20, 20), 40_000, np.uint16)).save(folder / "deep.png")
-    sound = [saved(folder, "sound.jpg"), "grey.png", "cmyk.jpg", "deep.png"]
+    lines = {f"{width}x{height}.png": (width, height) for width, height in ((1, 5000), (5000, 1), (3000, 2))}
+    for name, size in lines.items():
+        Image.new("RGB", size).save(folder / name)
+    sound = [saved(folder, "sound.jpg"), "grey.png", "cmyk.jpg", "deep.png", *lines]
     bad = [
         saved(folder, "truncated.jpg", truncate),
         saved(folder, "empty.jpg", lambda path: path.write_bytes(b"")),
@@ -159,16 +162,16 @@ def test_no_image_stops_the_stage_and_none_disappears(
         assert [reader.meta(image)["image_id"] for image in range(len(reader))] == sound
         fingerprint = StageDir(config.work_dir, f"extract/{split}", reader.fingerprint)
         manifest = fingerprint.read_manifest()
-        assert manifest["counts"]["records"] == 8
-        assert manifest["counts"]["images"] == 4
-        assert manifest["counts"]["captions"] == 7
+        assert manifest["counts"]["records"] == 11
+        assert manifest["counts"]["images"] == 7
+        assert manifest["counts"]["captions"] == 13
         assert {item["image_id"] for item in manifest["set_aside"]} == {*bad, "sound.jpg"}
         assert all(item["reason"] for item in manifest["set_aside"])
     assert "2 empty caption" in printed
     client = MlflowClient(config.tracking_uri)
     experiment = client.get_experiment_by_name(config.experiment.name)
     (run,) = client.search_runs([experiment.experiment_id], "tags.`vse.stage` = 'extract'")
-    assert run.data.metrics["extract/images"] == 8
+    assert run.data.metrics["extract/images"] == 14
     assert run.data.metrics["extract/set_aside"] == 10
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["set_aside.json"]
 
