@@ -152,4 +152,4 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
         raise ValueError(f"{member.size:,} bytes, at most {_LONGEST_TEXT:,} are read")
     file = archive.extractfile(member)
     assert file is not None
-    return file.read().decode()
+    return file.read().decode(errors="surrogateescape")  # what is not UTF-8 is skipped with its reason later

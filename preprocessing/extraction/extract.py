@@ -26,7 +26,7 @@ FORMAT = 1
 EMPTY_CAPTION = "empty caption"
 NO_CAPTION = "no caption"
 KILLED = "the process that loaded it was killed, as when memory runs out"
-HALF_CHARACTER = "half of a character in its text, which no file can hold"
+NOT_UTF8 = "its name or text is not UTF-8"
 
 _KEY_DIGITS = 8
 _S3_READERS = 16
@@ -179,7 +179,7 @@ def _usable(spec: ShardSpec) -> tuple[list[_Entry], list[Skipped]]:
             if faults[caption]
         ]
         if not is_text(record.image_id + record.image_uri):
-            skipped.append(_skipped(key, record, spec.root, HALF_CHARACTER))
+            skipped.append(_skipped(key, record, spec.root, NOT_UTF8))
         elif record.image_uri in spec.killers:
             skipped.append(_skipped(key, record, spec.root, KILLED))
         elif captions:
@@ -192,7 +192,7 @@ def _usable(spec: ShardSpec) -> tuple[list[_Entry], list[Skipped]]:
 def _fault(caption: Caption) -> str:
     """Return the reason why a caption is skipped, or ""."""
     if not is_text(caption.text + caption.caption_id):
-        return HALF_CHARACTER
+        return NOT_UTF8
     return "" if caption.text.strip() else EMPTY_CAPTION
 
 

@@ -59,6 +59,7 @@ def test_full_trains_with_what_can_be_used(photos: Path, work_dir: Path, encoder
         f"dataset: {{format: table, images: {photos}, tables: {{train: {table}, dev: {table}}}, train_split: train, "
         "eval_split: dev}\ntraining: {epochs: 1, batch_size: 20}\nvocabulary: {min_count: 1}\n"
     )
+    grid = ["features={extractor: grid, weights: tiny_resnet, random_seed: 0}"]
     pixels = [
         "features={extractor: images}",
         "model.image={name: backbone, architecture: resnet18, image_size: 32, pooling: {name: gpo}, "
@@ -66,7 +67,9 @@ def test_full_trains_with_what_can_be_used(photos: Path, work_dir: Path, encoder
         "training.image_augmentation=true",
         "training.size_augmentation=grid",
     ]
-    printed = vse("full", "--config", str(config), *(f"--set={each}" for each in pixels if encoder == "pixels"))
+    printed = vse(
+        "full", "--config", str(config), *(f"--set={each}" for each in (pixels if encoder == "pixels" else grid))
+    )
     assert "88 images, 174 captions" in " ".join(printed.split())
     assert list((work_dir / "pipelines").glob("*/report.html"))
 

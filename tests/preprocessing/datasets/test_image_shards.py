@@ -175,6 +175,17 @@ def test_damage_is_named_by_archive_and_sample(tmp_path: Path) -> None:
         list(build_dataset("webdataset", folders={"train": folder}).records("train"))
 
 
+def test_a_caption_that_is_not_utf_8_does_not_end_the_archive(tmp_path: Path) -> None:
+    """It holds halves of characters, with which the extraction skips it."""
+    with tarfile.open(tmp_path / "0.tar", "w") as archive:
+        for name, content in (("0.jpg", b"x"), ("0.txt", b"a caf\xe9"), ("1.jpg", b"x"), ("1.txt", b"a dog")):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    records = build_dataset("webdataset", folders={"train": tmp_path}).records("train")
+    assert [record.captions[0].text for record in records] == ["a caf\udce9", "a dog"]
+
+
 def test_folders_without_archives_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"'folders\.train': .* holds no \*\.tar"):
         build_dataset("webdataset", folders={"train": tmp_path})

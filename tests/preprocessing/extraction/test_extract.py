@@ -18,8 +18,8 @@ import xxhash
 from preprocessing import extraction
 from preprocessing.datasets import Caption, Record
 from preprocessing.extraction.extract import (
-    HALF_CHARACTER,
     NO_CAPTION,
+    NOT_UTF8,
     ShardSpec,
     extract_shard,
     shard_specs,
@@ -209,7 +209,7 @@ def test_text_that_no_file_can_hold_is_skipped(tmp_path: Path) -> None:
         ("3", "3", "3#\\ud800"),
         ("3", "3", None),
     ]
-    assert {item["reason"] for item in index.skipped} == {HALF_CHARACTER, NO_CAPTION}
+    assert {item["reason"] for item in index.skipped} == {NOT_UTF8, NO_CAPTION}
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 300, "loop", "file/inside", "\ud800"])
