@@ -37,7 +37,8 @@ def damage_as(failure: type[Exception], what: str, remedy: str) -> Iterator[None
 
 def memory_ran_out(error: BaseException) -> bool:
     """Return whether an error means that memory is short; NumPy's and Arrow's are MemoryErrors, PyTorch's say it."""
-    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error)
+    words = ("allocate memory", "out of memory", "failed to map segment")  # the last of a library that is loaded
+    return isinstance(error, MemoryError) or any(each in str(error) for each in words)
 
 
 def reason(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.retrieval.search_model import MODELS, add_tracking_option, default_tracking_uri
 from pipelines.runtime.cli import CommandParser, say
-from pipelines.runtime.stage import StageError
+from pipelines.runtime.stage import StageError, disk_error
 
 if TYPE_CHECKING:
     from pipelines.inference.embedder import Embedder
@@ -43,7 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.dry_run:
         say(f"would export {name} to {options.output}" + (f" and push it to {options.push}" if options.push else ""))
         return
-    for line in export_bundle(name, bundle, options.output):
+    try:
+        lines = export_bundle(name, bundle, options.output)
+    except OSError as error:
+        shutil.rmtree(options.output, ignore_errors=True)
+        raise disk_error("export", options.output, error) from error
+    for line in lines:
         say(line)
     if options.push:
         from vse_core.models.hub import push_folder

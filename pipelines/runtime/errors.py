@@ -41,9 +41,10 @@ def resource_message(error: BaseException) -> str | None:
     number = error.errno if isinstance(error, OSError) else None
     if number in _NAME_ERRORS:
         return f"{os.strerror(number)}: {str(getattr(error, 'filename', ''))[:60]}...; write a shorter one"
-    full = "" if getattr(error, "filename", None) else full_folders()
     if number in DISK_ERRORS or is_full(error):
-        return f"{in_one_line(error)}{full}: make room there, or fix it, and run the same command again"
+        name = getattr(error, "filename", None)
+        where = "" if name and str(name) in str(error) else f" ({name})" if name else full_folders()
+        return f"{in_one_line(error)}{where}: make room there, or fix it, and run the same command again"
     return None
 
 

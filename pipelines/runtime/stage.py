@@ -29,6 +29,8 @@ class StageError(RedactedError, RuntimeError):
 
 def disk_error(stage: str, folder: Path, error: OSError) -> StageError:
     """Return the error of a stage that cannot write its output, most often because the disk is full."""
+    if isinstance(error, shutil.Error):  # of a copied folder, with what happened to each file
+        error = error.args[0][0][2]
     return StageError(
         f"{stage}: cannot write to {folder} ({error}): make room there, or fix what the message names, and run the "
         "same command again, which resumes"

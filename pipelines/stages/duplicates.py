@@ -1,12 +1,12 @@
 """The report of images that look alike in different splits of a data set."""
 
-import json
 from pathlib import Path
 
 from pipelines.config import load_config
 from pipelines.runtime.cli import config_parser, number_in, say
 from preprocessing.datasets import build_dataset
 from preprocessing.features.near_duplicates import DEFAULT_DISTANCE, duplicates_across
+from preprocessing.storage.atomic import write_json_atomic
 
 
 def main() -> None:
@@ -40,4 +40,4 @@ def main() -> None:
             for pair in found
         ]
         not_read = [{"image": record.image_id, "reason": reason} for record, reason in unreadable]
-        options.output.write_text(json.dumps({"pairs": pairs, "not_read": not_read}, indent=1) + "\n", encoding="utf-8")
+        write_json_atomic(options.output, {"pairs": pairs, "not_read": not_read})

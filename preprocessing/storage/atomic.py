@@ -16,10 +16,10 @@ from typing import Any
 def open_atomic(path: Path) -> Iterator[BufferedRandom]:
     """Open a binary file for writing and reading that appears under ``path`` when the block ends without an exception.
 
-    The bytes go to a hidden file next to ``path``, which is synced and then renamed: a process killed at any moment
-    leaves the old file or the new one. What killed writers of the same path left behind is removed first; a lock of the
-    kernel shows which ones are alive. (One on another node, which locks may not reach, then fails at its rename instead
-    of mixing its bytes with ours.)
+    An OSError names the file, also if the disk is full. The bytes go to a hidden file next to ``path``, which is synced
+    and then renamed: a process killed at any moment leaves the old file or the new one. What killed writers of the same
+    path left behind is removed first; a lock of the kernel shows which ones are alive. (One on another node, which
+    locks may not reach, then fails at its rename instead of mixing its bytes with ours.)
     """
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):
         is_dead = contextlib.suppress(BlockingIOError, FileNotFoundError)
@@ -32,6 +32,9 @@ def open_atomic(path: Path) -> Iterator[BufferedRandom]:
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a write that fails does not say where
+        raise
     finally:
         aside.unlink(missing_ok=True)
     sync_directory(path.parent)

@@ -1,5 +1,6 @@
 """Atomic writes: the whole file or the old one, and nothing left over."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,14 @@ def test_json_bytes_depend_on_the_value_alone(tmp_path: Path) -> None:
 def test_an_unreadable_directory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_bytes_atomic(tmp_path / "absent" / "a.bin", b"")
+
+
+def test_a_disk_that_is_full_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_bytes_atomic(tmp_path / "a.json", b"x")
+    assert caught.value.filename == str(tmp_path / "a.json")
+    assert not list(tmp_path.iterdir())
