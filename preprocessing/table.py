@@ -22,6 +22,8 @@ def read_columns(path: Path, names: Sequence[str]) -> list[list[str]]:
 
     Raises ValueError if the file is none of these tables, lacks a column, or has one twice.
     """
+    if path.exists() and not path.is_file():
+        raise ValueError("it is not a regular file")  # a pipe would be waited for
     try:
         if path.suffix.lower() == ".parquet":
             require_once(pyarrow.parquet.read_schema(path).names, names)

@@ -29,6 +29,7 @@ _MLFLOW_SETTINGS = {
 _SQLITE, _SETUP_LOCK, _SQLITE_SECONDS = "sqlite:///", ".mlflow.lock", 20.0
 _SERVERS = ("postgresql", "mysql", "mssql")
 _DATABASE_ADVICE = {
+    "disk is full": "make room on the disk of that file, and run the same command again",
     "database is locked": "another process has locked it: end that, or run the same command again later",
     "malformed": "restore it from a copy, or move it away: a new one is made, without the runs recorded so far",
     "not a database": "restore it from a copy, or name another file",

@@ -1,5 +1,6 @@
 """Columns of tables in every format, and what is no such table."""
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,6 +38,9 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path: Path, suffix: str) ->
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.csv")
+    with pytest.raises(ValueError, match="it is not a regular file"):
+        read_columns(tmp_path / "fifo.csv", ["image_id"])
     (tmp_path / "table.txt").write_text("image_id\n")
     for name in ("table.txt", "gone.csv"):
         with pytest.raises(ValueError, match="no table"):
