@@ -42,6 +42,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="it is not a regular file"):
         read_columns(tmp_path / "fifo.csv", ["image_id"])
     (tmp_path / "table.txt").write_text("image_id\n")
-    for name in ("table.txt", "gone.csv"):
+    odd = pa.array([b"\xff.png"], pa.binary()).view(pa.string())
+    pyarrow.parquet.write_table(pa.table({"image_id": odd}), tmp_path / "odd.parquet")
+    for name in ("table.txt", "gone.csv", "odd.parquet"):
         with pytest.raises(ValueError, match="no table"):
             read_columns(tmp_path / name, ["image_id"])
