@@ -1,5 +1,6 @@
 """The images to index: those of a folder, local or on S3, or of a table."""
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +25,9 @@ class ImageFile(NamedTuple):
         """The reason why no attempt to read it can succeed, or ""."""
         if not self.version:
             return "no such file"
-        return "" if is_text(self.image_uri) else "its name is not UTF-8; rename it"
+        if not is_text(self.image_uri):
+            return "its name is not UTF-8; rename it"
+        return "" if is_s3(self.image_uri) or os.access(self.image_uri, os.R_OK) else "no permission to read it"
 
 
 def list_images(address: str) -> tuple[list[ImageFile], int]:

@@ -40,16 +40,16 @@ _REPORT = "skipped.csv"
 
 
 class _Skipped(NamedTuple):
-    """An image that cannot be embedded, which is not tried again until it changes."""
+    """An image that cannot be embedded; one with a version is not tried again until it has another."""
 
     image: str
     version: str
     reason: str
 
     @classmethod
-    def of(cls, file: ImageFile, reason: str) -> _Skipped:
+    def of(cls, file: ImageFile, reason: str, version: str = "") -> _Skipped:
         """Skip a file; of a name that is not UTF-8 the odd bytes are spelt out."""
-        return cls(file.image_id.encode(errors="backslashreplace").decode(), file.version, reason)
+        return cls(file.image_id.encode(errors="backslashreplace").decode(), version, reason)
 
 
 _SKIPPED = pa.schema(dict.fromkeys(_Skipped._fields, pa.string()))
@@ -86,14 +86,15 @@ class _Embedding:
 def embed_files(embedder: Embedder, files: Sequence[ImageFile], root: str) -> tuple[Embedded | None, list[_Skipped]]:
     """Embed images batch by batch while a thread decodes the next; links that lead out of `root` are skipped."""
     from preprocessing.extraction.image_loader import ImageLoader
-    from preprocessing.features.images import ImageError, inside, read_image_bytes, thumbnail
+    from preprocessing.features.images import ImageError, TemporaryImageError, inside, read_image_bytes, thumbnail
 
     skipped: list[_Skipped] = []
 
     def readable() -> Iterator[tuple[ImageFile, Any]]:
         for file, image in loader.load(files, lambda each: each.image_uri):
             if isinstance(image, ImageError):
-                skipped.append(_Skipped.of(file, str(image)))
+                version = "" if isinstance(image, TemporaryImageError) else file.version
+                skipped.append(_Skipped.of(file, str(image), version))
             else:
                 yield file, image
 
@@ -146,7 +147,7 @@ def _run(options: argparse.Namespace, folder: Path) -> None:
     state = {"current": None, **(found or {}), "images": images, "origin": origin}
     state["model"] = name
     parts = folder / image_gallery.PARTS / fingerprint(origin)[:16]
-    update = _plan(folder, found, origin, files, parts, options.retry_failed)
+    update = _plan(folder, found, origin, files, parts)
     summary = (
         f"{folder.name}: {len(files):,} images in {images} ({others:,} other files): {len(update.todo):,} to embed "
         f"({update.changed:,} changed), {update.removed:,} to remove, {len(update.skipped):,} to skip"
@@ -170,11 +171,10 @@ def _plan(
     origin: dict[str, str],
     files: Sequence[ImageFile],
     parts: Path,
-    retry_failed: bool,
 ) -> _Update:
     """Compare the images with the rows of the gallery, if the same model has embedded them, and of finished parts."""
     current = found is not None and found["origin"] == origin
-    failed = _read_skipped(folder) if current and not retry_failed else {}
+    failed = _read_skipped(folder) if current else {}
     tables = [image_gallery.load_table(folder, found)] if found is not None and current else []
     indexed = {file.image_id for table in tables for file in image_gallery.image_files(table)}
     tables += [pyarrow.parquet.read_table(path) for path in sorted(parts.glob("*.parquet"))]
@@ -188,7 +188,9 @@ def _plan(
         kept.append(table.filter(pa.array(stays, pa.bool_())))
     reasons = {file: file.fault or failed.get((file.image_id, file.version), "") for file in sorted(wanted)}
     todo = [file for file, reason in reasons.items() if not reason]
-    skipped = [_Skipped.of(file, reason) for file, reason in reasons.items() if reason]
+    skipped = [
+        _Skipped.of(file, reason, "" if file.fault else file.version) for file, reason in reasons.items() if reason
+    ]
     new = {file.image_id for file in todo}
     return _Update(kept, todo, skipped, len(indexed & new), len(indexed - stay - new))
 
@@ -276,7 +278,6 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     images = "folder (local or s3://), or table with a column `image` (.csv, .tsv, .parquet)"
     parser.add_argument("--images", metavar="ADDRESS", help=f"{images}; default: those of the gallery")
     parser.add_argument(OPTION, required=True, metavar="GALLERY", help="name of the gallery", dest="gallery")
-    parser.add_argument("--retry-failed", action="store_true", help="try skipped images once more")
     parser.add_argument("--actors", type=number_in(int, 1), default=1, help="processes with the model (default 1)")
     parser.add_argument("--delete", action="store_true", help="delete the gallery; the images stay")
     parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")

@@ -6,7 +6,7 @@ from multiprocessing import TimeoutError as NotReadyError
 from multiprocessing.pool import AsyncResult, ThreadPool
 from typing import Any, Self, TypeVar
 
-from preprocessing.features.images import ImageError
+from preprocessing.features.images import ImageError, TemporaryImageError
 
 ItemT = TypeVar("ItemT")
 
@@ -49,7 +49,7 @@ class ImageLoader:
             return item, error
         except NotReadyError:
             self._restart(pending, uri)
-            return item, ImageError(f"took longer than {self._timeout:g} seconds to load")
+            return item, TemporaryImageError(f"took longer than {self._timeout:g} seconds to load")
 
     def _restart(self, pending: deque[tuple[ItemT, AsyncResult[Any]]], uri: Callable[[ItemT], str]) -> None:
         """Abandon the threads; the pending images that they have not finished start again."""

@@ -47,6 +47,10 @@ class ImageError(Exception):
         super().__init__(" ".join(reason.split())[:300])
 
 
+class TemporaryImageError(ImageError):
+    """An image that could not be read this time, which says nothing about the image."""
+
+
 class _PixelBudget:
     """The pixels that the threads of a process decode at the same time, at most a limit together."""
 
@@ -116,7 +120,7 @@ def bounded_image(data: bytes, max_pixels: int) -> Iterator[Image.Image]:
         except (MemoryError, RuntimeError) as error:
             if not memory_ran_out(error):
                 raise
-            raise ImageError(f"{width} x {height} pixels need more memory than there is") from error
+            raise TemporaryImageError(f"{width} x {height} pixels need more memory than there is") from error
 
 
 def read_image_bytes(uri: str) -> bytes:
@@ -136,9 +140,9 @@ def read_image_bytes(uri: str) -> bytes:
     try:
         data = _read_address(uri) if member is None else member.read()
     except FileNotFoundError as error:
-        raise ImageError(f"no such {what}") from error
+        raise TemporaryImageError(f"no such {what}") from error
     except (OSError, EOFError, ValueError, OverflowError, MemoryError) as error:  # ValueError: a NUL in the path
-        raise ImageError(f"cannot be read: {reason(error)}") from error
+        raise TemporaryImageError(f"cannot be read: {reason(error)}") from error
     if not data:
         raise ImageError(
             f"the archive has no image under {member.name!r}" if member else "the file is empty (zero bytes)"
@@ -197,7 +201,7 @@ def decode_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise ImageError(f"too many pixels, more than the limit of {max_pixels}: {error}") from error
     except MemoryError as error:
-        raise ImageError("decoding it needs more memory than there is") from error
+        raise TemporaryImageError("decoding it needs more memory than there is") from error
     except Exception as error:  # of a damaged file Pillow's decoders raise what they like
         raise ImageError(f"damaged image: {error or type(error).__name__}") from error
 

@@ -1,11 +1,13 @@
 """A gallery of images without captions: made, resumed, updated, searched and deleted; Ray is left out."""
 
+import errno
 import io
 import json
 import os
 import shutil
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -23,7 +25,7 @@ from pipelines.serving.app import build_app
 from pipelines.serving.guard import Guard
 from pipelines.serving.request_error import RequestError
 from pipelines.serving.service import SearchService
-from preprocessing.features import load_image
+from preprocessing.features import images, load_image
 from preprocessing.features.images import thumbnail
 from tests.pipelines.serving.replicas import local_replicas
 from tests.pipelines.tiny_bundle import write_tiny_bundle
@@ -217,8 +219,13 @@ def test_what_was_skipped_is_tried_again_when_it_changes(
     assert "0 to embed (0 changed), 0 to remove, 1 to skip" in (said := capsys.readouterr().out)
     assert "up to date, 1 skipped (reasons: " in said
     assert (tried, (gallery_folder("holiday") / image_gallery.STATE).read_bytes()) == ([], state)
-    assert index("--retry-failed") == 0
-    assert tried == ["bad\n1.jpg"]
+    with monkeypatch.context() as broken:
+        broken.setattr(images, "_read_address", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+        load_image("scene://0/6").save(photos / "new.jpg")
+        assert index() == 0
+    assert index() == 0
+    assert tried == ["new.jpg", "new.jpg"]
+    assert "new.jpg" in ids(holiday())
     load_image("scene://0/5").save(photos / "bad\n1.jpg")
     assert index() == 0
     assert "bad\n1.jpg" in ids(holiday())
