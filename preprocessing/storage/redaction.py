@@ -19,11 +19,11 @@ SECRET_NAME = re.compile(r".*(PASSWORD|PASSWD|SECRET|TOKEN|_PWD|_KEY)", re.IGNOR
 _SHORTEST = 8
 # What comes before a password, which may hold anything but a line's end, quotes and "@" too, and so reaches to the last
 # "@" of the line. One slash where a path was made of an address. A number after "http://host:" is a port; one after
-# another scheme's too, if neither it nor the path behind it ends in "@".
-_END = r"[\s,;'\"<>)\]}&`|\\]|$"
+# another scheme's too, if neither it nor the path behind it ends in "@"; a blank ends the address.
+_END = r"[.:!?]*([\s,;'\"<>)\]}&`|\\]|$)"
 _PASSWORD = re.compile(
-    rf":(?<!http:)(?<!https:)/{{1,2}}[^\s:/?#@'\"<>]*:(?!\d{{1,5}}([/?#][^\s@]{{0,200}})?({_END}))"
-    rf"|\bhttps?:/{{1,2}}[^\s:/?#@'\"<>]*:(?!\d{{1,5}}([/?#]|{_END}))"
+    rf":(?<!http:)(?<!https:)/{{1,2}}[^\s:/?#@'\"<>]*:(?!\s|\d{{1,5}}([/?#][^\s@]{{0,200}})?({_END}))"
+    rf"|\bhttps?:/{{1,2}}[^\s:/?#@'\"<>]*:(?!\s|\d{{1,5}}([/?#]|{_END}))"
 )
 # The only part before "@" is a token.
 _USER = re.compile(r"\bhttps?:/{1,2}(?P<secret>[^\s:/?#@'\"<>]+)(?=@)")
