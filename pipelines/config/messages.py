@@ -72,7 +72,7 @@ def _without_tags(location: Iterable[str | int], values: Any) -> tuple[str, ...]
                 continue
             values = values.get(part)
         elif isinstance(values, (list, tuple)) and isinstance(part, int):
-            values = values[part]
+            values = values[part] if part < len(values) else None
         path.append(str(part))
     return tuple(path)
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.runtime import ray_internals
+from pipelines.runtime.errors import full_folders
 from preprocessing.storage.redaction import RedactedError, give_to_children
 
 # Nothing large travels through the object store: features go to shards, checkpoints to files. Ray's own default would
@@ -75,6 +76,10 @@ def join_or_start(address: str | None) -> None:
     except Exception as error:  # a start that fails raises this very class, a connection one of many others
         where = f"ray.address {address}" if address else "Ray on this machine"
         reason = str(error).strip().partition("\n")[0]
+        if full := full_folders():
+            raise ClusterError(
+                f"{where}: the disk of {' and '.join(full)} is full ({reason}): make room there"
+            ) from error
         raise ClusterError(
             f"{where}: cannot connect ({type(error).__name__}: {reason}); check that `ray status` answers there, "
             "and that RAY_AUTH_MODE and the token are the same on both sides"

@@ -43,7 +43,8 @@ def resource_message(error: BaseException) -> str | None:
         return f"{os.strerror(number)}: {str(getattr(error, 'filename', ''))[:60]}...; write a shorter one"
     if number in DISK_ERRORS or is_full(error):
         name = getattr(error, "filename", None)
-        where = "" if name and str(name) in str(error) else f" ({name})" if name else full_folders()
+        folders = [str(name)] if name else full_folders() or ["an output, or where stdout goes"]
+        where = "" if name and str(name) in str(error) else f" (on the disk of {' and '.join(folders)})"
         return f"{in_one_line(error)}{where}: make room there, or fix it, and run the same command again"
     return None
 
@@ -53,15 +54,16 @@ def is_full(error: BaseException) -> bool:
     return any(words in str(error) for words in _FULL)
 
 
-def full_folders() -> str:
-    """Name the folders of temporary files and of our work whose disk is full, for the end of a message."""
-    work_dir = Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work").expanduser()
+def full_folders() -> list[str]:
+    """Return the folders of temporary files and of our work whose disk is full."""
+    work_dir = os.environ.get("VSE_WORK_DIR") or Path("~/vse-work").expanduser()
+    ray_dir = os.environ.get("RAY_TMPDIR") or "/tmp/ray"
     found = []
-    for folder in (Path(tempfile.gettempdir()), Path("/tmp/ray"), Path("/dev/shm"), work_dir, Path()):
+    for folder in map(Path, (tempfile.gettempdir(), ray_dir, "/dev/shm", work_dir, ".")):
         with contextlib.suppress(OSError):
             if shutil.disk_usage(folder).free < _NO_ROOM:
                 found.append(str(folder.absolute()))
-    return f" (on the disk of {' and '.join(dict.fromkeys(found)) or 'an output, or where stdout goes'})"
+    return list(dict.fromkeys(found))
 
 
 def in_one_line(error: BaseException) -> str:

@@ -135,6 +135,7 @@ MISTAKES = {
     "training.weight_decay=11": "training.weight_decay: should be less than or equal to 10; got 11",
     "training.gpus_per_worker=1.5": "training.gpus_per_worker: must be a share of a GPU, at most 1, or a whole number",
     "training.collective_timeout=99999999999": "training.collective_timeout: should be less than or equal to 86400",
+    "training.workers=[1, x]": "training.workers",
     "model.image.views=100000000": "model.image.views: should be less than or equal to 65536",
     f"name={'n' * 5000}": "name: String should match pattern",
     f"tracking.experiment={'n' * 5000}": "tracking.experiment: String should have at most 256 characters",
@@ -428,3 +429,8 @@ def test_messages_about_an_address_do_not_show_its_password(override: str, expec
         load_config(None, [override])
     assert expected in str(caught.value)
     assert "nted" not in str(caught.value)
+
+
+def test_a_list_that_is_too_short_is_one_problem() -> None:
+    text = message("preset=univse", "loss.relation_negatives=[1, 2]")
+    assert "loss.relation_negatives.2: is missing" in text

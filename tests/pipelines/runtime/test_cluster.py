@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pipelines.runtime import cluster
 
 TERMINATED = """
 import os, signal, sys, time
@@ -28,3 +35,17 @@ def test_a_driver_that_is_told_to_end_has_the_time_to_write(ray_cluster: str) ->
     done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 130, done.stderr
     assert "all is written" in done.stdout
+
+
+def test_a_disk_that_is_too_full_for_ray_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise RuntimeError("Failed to start GCS.")
+
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setattr(cluster, "_start_local", fails)
+    for free, told in ((10**9, "check that `ray status` answers there"), (5, f"{tmp_path}")):
+        usage = SimpleNamespace(free=free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+        with pytest.raises(cluster.ClusterError, match="Failed to start GCS") as caught:
+            cluster.join_or_start(None)
+        assert told in str(caught.value)
