@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from vse_core.digests import DIGESTS, DigestError, check_digests, file_digest, sealed, unsealed
+from vse_core.digests import (
+    DIGESTS,
+    DamageError,
+    DigestError,
+    check_digests,
+    damage_named,
+    file_digest,
+    sealed,
+    unsealed,
+)
 
 RECORD = {"metrics": {"rsum": 221.5}, "history": [1, 2.25, None], "text": "\u00e9", 7: "a number as a key"}
 PATH = Path("record.json")
@@ -54,3 +63,15 @@ def test_a_list_of_the_format_before_is_read(tmp_path: Path) -> None:
     (tmp_path / DIGESTS).write_text("{}")
     with pytest.raises(DigestError, match="not a list of one digest or more"):
         check_digests(tmp_path)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")])
+def test_memory_that_runs_out_is_not_called_damage(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, damage_named(Path("model.safetensors")):
+        raise error
+    assert caught.value is error
+    with (
+        pytest.raises(DamageError, match=r"model\.safetensors is damaged \(x\)"),
+        damage_named(Path("model.safetensors")),
+    ):
+        raise RuntimeError("x")
