@@ -10,6 +10,7 @@ import pytest
 from pipelines.config import load_config
 from pipelines.runtime.stage import StageDir, StageError
 from pipelines.stages import extract, train
+from pipelines.stages.pretrained import zero_shot_config
 from pipelines.stages.train import _best
 from preprocessing.shards import ShardReader
 from tests.pipelines.stages.test_shard_checks import make
@@ -46,3 +47,13 @@ def test_a_restart_does_not_read_the_captions_again(tmp_path: Path, monkeypatch:
     shutil.rmtree(config.work_dir / made["tables"]["dev"])
     assert train._prepared(config, run) is None, "the tables have gone"
     assert train._prepare(config, upstream, splits, run) == made
+
+
+def test_a_run_without_epochs_is_called_what_it_is() -> None:
+    config = zero_shot_config(load_config(None), "openai/clip")
+    assert train._size(config) == "no epochs (zero-shot), one evaluation"
+    outcome, facts = {"history": [{"rsum": 250.0}], "chance": 12.0}, {"captions_truncated": 0}
+    assert train._manifest(config, outcome, facts)["summary"] == "zero-shot: dev RSUM 250.0 (chance 12.0)"
+    trained = load_config(None, ["training.epochs=3"])
+    assert train._size(trained) == "3 epochs, batch 64, 1 worker(s)"
+    assert train._manifest(trained, outcome, facts)["summary"] == "dev RSUM 250.0 (chance 12.0)"
