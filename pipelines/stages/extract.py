@@ -295,7 +295,7 @@ def _write_manifest(split: Split, reused: int = 0) -> None:
         raise StageError(
             f"{NAME}: {lacking:,} of the {counts['records']:,} images of {split.name} were skipped "
             f"({_by_reason(skipped)}), and features.max_skipped allows {split.max_skipped:g} of them: check the data "
-            "set, or raise it, which makes no shard again"
+            "set and run extract.py --retry-failed, or raise the limit, which makes no shard again"
         )
     revision = split.revision + (split.skipped not in (None, skipped))
     content = {"split": split.name, "counts": counts, "set_aside": skipped, "revision": revision}

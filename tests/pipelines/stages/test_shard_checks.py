@@ -174,7 +174,8 @@ def test_more_skipped_images_than_allowed_end_the_stage(tmp_path: Path) -> None:
         make(config, failing=uris[:5])
     assert str(refused.value) == (
         "extract: 5 of the 8 images of train were skipped (5 cannot be read: the disk does not answer), and "
-        "features.max_skipped allows 0.5 of them: check the data set, or raise it, which makes no shard again"
+        "features.max_skipped allows 0.5 of them: check the data set and run extract.py --retry-failed, or raise the "
+        "limit, which makes no shard again"
     )
     assert not extract.plan(config, {}).complete
     raised = load_config(None, [*OPTIONS, f"work_dir={tmp_path}/work", "features.max_skipped=0.7"])

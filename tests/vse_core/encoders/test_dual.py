@@ -1,6 +1,8 @@
 """Dual encoders against transformers' own CLIPModel and SiglipModel: from image files and captions to similarities."""
 
 import io
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,20 @@ def test_vectors_of_given_pixels_are_exact(folder: Path) -> None:
         expected = library.get_image_features(pixel_values=(pixels - encoder.mean) / encoder.std).pooler_output
         found = model.encode_images(pixels, torch.ones(3, 1))
     torch.testing.assert_close(found[:, 0], expected / expected.norm(dim=1, keepdim=True), atol=1e-6, rtol=1e-5)
+
+
+def test_settings_for_images_are_read_in_every_layout(folder: Path, tmp_path: Path) -> None:
+    """As a part of processor_config.json, alone, and as CLIP has them on the hub, from before there were processors."""
+    pixels: Any = build_model(**dual_specification(folder)).image_encoder.rebuilt_by["pixels"]
+    moved = Path(shutil.copytree(folder, tmp_path / "moved"))
+    (moved / "processor_config.json").unlink()
+    AutoImageProcessor.from_pretrained(folder).save_pretrained(moved)
+    assert build_model(**dual_specification(moved)).image_encoder.rebuilt_by["pixels"] == pixels
+    if pixels["view"] == "crop":
+        old = {"feature_extractor_type": "CLIPFeatureExtractor", "crop_size": SIDE, "size": SIDE, "resample": 3}
+        old |= {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
+        (moved / "preprocessor_config.json").write_text(json.dumps(old))
+        assert build_model(**dual_specification(moved)).image_encoder.rebuilt_by["pixels"] == pixels
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 2, "alpha": 4.0, "dropout": 0.1}])
