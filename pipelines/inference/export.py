@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.retrieval.search_model import MODELS, add_tracking_option, default_tracking_uri
 from pipelines.runtime.cli import CommandParser, say
-from pipelines.runtime.stage import StageError, disk_error
+from pipelines.runtime.stage import StageError, disk_errors
 
 if TYPE_CHECKING:
     from pipelines.inference.embedder import Embedder
@@ -44,10 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say(f"would export {name} to {options.output}" + (f" and push it to {options.push}" if options.push else ""))
         return
     try:
-        lines = export_bundle(name, bundle, options.output)
-    except OSError as error:
+        with disk_errors("export", options.output):
+            lines = export_bundle(name, bundle, options.output)
+    except StageError:
         shutil.rmtree(options.output, ignore_errors=True)
-        raise disk_error("export", options.output, error) from error
+        raise
     for line in lines:
         say(line)
     if options.push:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime.cli import CommandParser, add_config_options
-from pipelines.runtime.stage import StageDir, StageError, disk_error, fingerprint
+from pipelines.runtime.stage import StageDir, StageError, disk_errors, fingerprint
 from pipelines.tuning.results import value_text
 from pipelines.tuning.space import SearchConfig, load_search, with_settings
 
@@ -125,7 +125,7 @@ def keep(name: str, experiment: Experiment, images: Mapping[str, Figure | Image]
     from pipelines.tracking import PipelineRuns
 
     files = []
-    try:
+    with disk_errors(NAME, folder):
         folder.mkdir(parents=True, exist_ok=True)
         for each, image in images.items():
             files.append(folder / f"{each}.png")
@@ -133,8 +133,6 @@ def keep(name: str, experiment: Experiment, images: Mapping[str, Figure | Image]
                 image.savefig(files[-1], bbox_inches="tight", dpi=120)
             else:
                 image.save(files[-1])
-    except OSError as error:
-        raise disk_error(NAME, folder, error) from error
     identity = fingerprint([NAME, name, [str(file) for file in files]])
     with PipelineRuns(experiment, identity, f"figure {name}") as runs, runs.parent as tracker:
         tracker.set_tags({"vse.figure": name})

@@ -23,7 +23,7 @@ from pipelines.runtime.cli import CommandParser, number_in, say
 from pipelines.runtime.commands import command
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.progress import progress_bar
-from pipelines.runtime.stage import StageError, fingerprint
+from pipelines.runtime.stage import StageError, disk_errors, fingerprint
 from preprocessing.storage import Mirror, is_s3
 from preprocessing.table import read_columns
 
@@ -160,7 +160,9 @@ def _run(options: argparse.Namespace, folder: Path) -> None:
         if state != found and not options.dry_run:  # the same model under another version
             image_gallery.write_state(folder, state)
     elif not options.dry_run:
-        _apply(folder, state, update, _embed(update.todo, bundle, images, folder, parts, options.actors), len(files))
+        with disk_errors("index", folder):
+            done = _embed(update.todo, bundle, images, folder, parts, options.actors)
+            _apply(folder, state, update, done, len(files))
     if not options.model and (newer := image_gallery.newer_model(folder, tracking_uri)):
         say(newer)
 

@@ -14,7 +14,7 @@ from preprocessing.reading import memory_ran_out
 from preprocessing.storage.redaction import redacted
 
 # A disk that is full, over its quota, read-only, not ours, or broken.
-DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
 # Names that no file can have.
 _NAME_ERRORS = {errno.ENAMETOOLONG, errno.ELOOP}
 # The words of the kernel, of SQLite, and of what Rust and C++ libraries make of the former.
@@ -38,10 +38,9 @@ def resource_message(error: BaseException) -> str | None:
             f"memory ran out ({in_one_line(error)}): lower batch sizes, actors or workers (training.chunk_size "
             "computes a large batch in parts), end other programs, or use a larger machine"
         )
-    number = error.errno if isinstance(error, OSError) else None
-    if number in _NAME_ERRORS:
-        return f"{os.strerror(number)}: {str(getattr(error, 'filename', ''))[:60]}...; write a shorter one"
-    if number in DISK_ERRORS or is_full(error):
+    if isinstance(error, OSError) and error.errno in _NAME_ERRORS:
+        return f"{error.strerror}: {str(getattr(error, 'filename', ''))[:60]}...; write a shorter one"
+    if is_disk_error(error):
         name = getattr(error, "filename", None)
         folders = [str(name)] if name else full_folders() or ["an output, or where stdout goes"]
         where = "" if name and str(name) in str(error) else f" (on the disk of {' and '.join(folders)})"
@@ -49,9 +48,10 @@ def resource_message(error: BaseException) -> str | None:
     return None
 
 
-def is_full(error: BaseException) -> bool:
-    """Return whether a library says that a disk is full; few of them raise an OSError with its number."""
-    return any(words in str(error) for words in _FULL)
+def is_disk_error(error: BaseException) -> bool:
+    """Return whether a disk is full, or cannot be written to; few libraries raise an OSError with its number."""
+    number = error.errno if isinstance(error, OSError) else None
+    return number in _DISK_ERRORS or any(words in str(error) for words in _FULL)
 
 
 def full_folders() -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pipelines.runtime.commands import command
+from pipelines.runtime.errors import is_disk_error
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
@@ -27,14 +28,20 @@ class StageError(RedactedError, RuntimeError):
     """A stage cannot do its work; the message, printed without a traceback, says why and what to change."""
 
 
-def disk_error(stage: str, folder: Path, error: OSError) -> StageError:
-    """Return the error of a stage that cannot write its output, most often because the disk is full."""
-    if isinstance(error, shutil.Error):  # of a copied folder, with what happened to each file
-        error = error.args[0][0][2]
-    return StageError(
-        f"{stage}: cannot write to {folder} ({error}): make room there, or fix what the message names, and run the "
-        "same command again, which resumes"
-    )
+@contextmanager
+def disk_errors(work: str, folder: Path) -> Iterator[None]:
+    """Turn an error of a disk that is full, or that we may not write to, into a StageError that names the folder."""
+    try:
+        yield
+    except OSError as error:
+        # That of a copied folder has what happened to each file.
+        reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error
+        if not (is_disk_error(error) or isinstance(error, shutil.Error)):
+            raise
+        raise StageError(
+            f"{work}: cannot write to {folder} ({reason}): make room there, or fix what the message names, and run the "
+            "same command again, which resumes"
+        ) from error
 
 
 def fingerprint(content: Any) -> str:

@@ -31,7 +31,7 @@ from pipelines.runtime.stage import (
     StageError,
     StagePlan,
     StageReport,
-    disk_error,
+    disk_errors,
     fingerprint,
 )
 from pipelines.stages.extractor_identity import extractor_bytes, extractor_identity, extractor_options
@@ -238,11 +238,10 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
         retry=after_death,
     )
     try:
-        track_progress(done, _images_to_do(splits), NAME, "images", tracker)
+        with disk_errors(NAME, config.work_dir):
+            track_progress(done, _images_to_do(splits), NAME, "images", tracker)
     except (ExtractorError, DatasetError) as error:
         raise StageError(f"{NAME}: {error}") from error
-    except OSError as error:
-        raise disk_error(NAME, config.work_dir, error) from error
 
 
 def after_death(spec: extraction.ShardSpec, deaths: int) -> extraction.ShardSpec | None:

@@ -22,7 +22,7 @@ from pipelines.runtime.stage import (
     StagePlan,
     StageReport,
     content_digest,
-    disk_error,
+    disk_errors,
     fingerprint,
 )
 from pipelines.stages.shard_reuse import Version, reuse_shards
@@ -138,10 +138,8 @@ def _make_shards(config: PipelineConfig, splits: list[_Split], tracker: Tracker)
         items=chain.from_iterable(split.missing_specs() for split in splits),
         describe=lambda spec: f"shard {spec.path}",
     )
-    try:
+    with disk_errors(NAME, config.work_dir):
         track_progress(done, sum(split.graphs.captions for split in splits), NAME, "captions", tracker)
-    except OSError as error:
-        raise disk_error(NAME, config.work_dir, error) from error
 
 
 def _counts(splits: list[_Split]) -> GraphCounts:

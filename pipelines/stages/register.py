@@ -14,7 +14,7 @@ from pipelines.runtime.stage import (
     StageError,
     StagePlan,
     StageReport,
-    disk_error,
+    disk_errors,
     fingerprint,
     manifest_in,
 )
@@ -63,11 +63,9 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     tags = _tags(config, upstream, metrics["rsum"])
     named = {f"{split}/{name}": value for name, value in metrics.items()}
     card = stage.path / model_card.FILE
-    try:
+    with disk_errors(NAME, stage.path):
         _write_bundle(config.features.read, parts, stage.create())
         write_bytes_atomic(card, _card(config, upstream, metrics, tags).encode())
-    except OSError as error:
-        raise disk_error(NAME, stage.path, error) from error
     tracker.log_artifact(card)
     try:
         with tracker.active():

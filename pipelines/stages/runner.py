@@ -23,7 +23,7 @@ from pipelines.runtime.stage import (
     StageError,
     StagePlan,
     StageReport,
-    disk_error,
+    disk_errors,
     fingerprint,
     manifest_in,
 )
@@ -158,10 +158,8 @@ def _write_report(config: PipelineConfig, identity: str, plans: Plans) -> Path:
     from pipelines.reporting.write import write_report
 
     useful = _applicable(config, STAGES)
-    try:
+    with disk_errors("report", config.work_dir):
         return write_report(Run.read(config, {name: plans[name] for name in plans if name in useful}), identity)
-    except OSError as error:
-        raise disk_error("report", config.work_dir, error) from error
 
 
 def pipeline_fingerprint(plans: Plans) -> str:

@@ -10,8 +10,7 @@ from typing import Any
 from pipelines.config.training import TrainingSettings
 from pipelines.kinds.inputs import SplitData, SplitPaths
 from pipelines.runtime import ray_internals
-from pipelines.runtime.errors import DISK_ERRORS
-from pipelines.runtime.stage import disk_error
+from pipelines.runtime.stage import disk_errors
 from pipelines.tracking import LoggedData, RunHandle, Tracker
 from vse_core.digests import check_digests
 
@@ -76,14 +75,11 @@ def _train(job: TrainingJob, train: SplitData, evaluation: SplitData) -> dict[st
         on_epoch=lambda metrics: ray.train.report({**metrics, "epoch": len(trainer.progress.history)}),
     )
     try:
-        history = trainer.run()
+        with disk_errors("train", job.directory):
+            history = trainer.run()
     except (CollapseError, NonFiniteLossError) as error:
         # Every process meets it at the same step; a restart would meet it again, so it is an outcome, not a failure.
         return {"error": str(error)}
-    except OSError as error:
-        if error.errno not in DISK_ERRORS:
-            raise
-        raise disk_error("train", job.directory, error) from error
     finally:
         if observer is not None:
             observer.close()

@@ -175,7 +175,10 @@ def test_a_number_out_of_bounds_is_told(text: str, capsys: pytest.CaptureFixture
         (ImportError("libtorch.so: failed to map segment from shared object"), "error: memory ran out (ImportError: l"),
         (OSError(errno.ENOSPC, "No space left on device"), "error: OSError: [Errno 28] No space left on device"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "error: memory ran out (OSError: [Errno 12]"),
-        (OSError(errno.ENAMETOOLONG, "x", "a" * 5000), f"error: File name too long: {'a' * 60}...; write a shorter"),
+        (
+            OSError(errno.ENAMETOOLONG, "File name too long", "a" * 5000),
+            f"error: File name too long: {'a' * 60}...; write a shorter",
+        ),
         (ValueError("I/O error: No space left on device (os error 28)"), "error: ValueError: I/O error: No space left"),
     ],
 )
