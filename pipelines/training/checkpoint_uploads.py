@@ -5,6 +5,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipelines.training.loss_log import LOSSES
 from preprocessing.storage import Mirror
 from preprocessing.storage.mirror import CONTENTS
 
@@ -77,7 +78,8 @@ class CheckpointUploads:
                 self._changed.notify_all()
 
     def _bring(self, folders: State) -> None:
-        self._mirror.push(*sorted(self._directory.glob("*.jsonl")))
+        if (self._directory / LOSSES).exists():
+            self._mirror.push_snapshot(self._directory / LOSSES)
         stored = self._mirror.stored(self._directory)
         for folder in folders:
             if folder in self._written or f"{self._name(folder)}/{CONTENTS}" not in stored:

@@ -87,6 +87,12 @@ class Mirror:
                 with locked(path, fcntl.LOCK_SH, os.O_RDONLY):
                     self._storage.upload(path, self._name(path))
 
+    def push_snapshot(self, path: Path) -> None:
+        """Copy a file to the storage as it is now, while more is added to it."""
+        if self.address is not None:
+            with tempfile.TemporaryDirectory() as elsewhere:
+                self._storage.upload(Path(shutil.copyfile(path, Path(elsewhere) / path.name)), self._name(path))
+
     def has(self, path: Path) -> bool:
         """Return whether a file is on the storage; without one, here."""
         return path.is_file() if self.address is None else self._storage.find(self._name(path)) is not None

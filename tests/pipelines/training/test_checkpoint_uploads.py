@@ -126,3 +126,23 @@ def test_without_a_storage_nothing_happens(tmp_path: Path, gate: Gate) -> None:
     uploads.request([path], [path])
     uploads.wait()
     assert gate.uploaded == []
+
+
+def test_losses_that_are_added_to_meanwhile_arrive_as_they_were(
+    mirror: Mirror, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 compares what has arrived with what was read first."""
+    upload = LocalStorage.upload
+
+    def compared(storage: LocalStorage, path: Path, name: str) -> None:
+        before = path.read_bytes()
+        with (run / "losses.jsonl").open("a") as losses:
+            losses.write("{}\n")
+        assert path.read_bytes() == before
+        upload(storage, path, name)
+
+    monkeypatch.setattr(LocalStorage, "upload", compared)
+    uploads = CheckpointUploads(run, mirror)
+    uploads.request([checkpoint(run, "checkpoints/step-00000001")], [])
+    uploads.wait()
+    assert mirror.stored(run)["losses.jsonl"] == 3
