@@ -14,7 +14,7 @@ import pytest
 import yaml
 from ray.serve.schema import ServeDeploySchema
 
-from pipelines.config import load_config
+from pipelines.config import PipelineConfig, load_config
 from pipelines.serving.deployment import ServiceArguments
 from tests.infra.pins import INFRA, ROOT, constraints, image_tag
 
@@ -102,7 +102,7 @@ def test_job_schedule_and_cluster_are_the_same() -> None:
 
 
 def test_the_schedules_retrain() -> None:
-    entrypoint = "python pipelines/retrain.py --config /etc/vse/job.yaml"
+    entrypoint = "python pipelines/retrain.py --config /etc/vse/job.yaml --wait"
     assert scheduled_job()["spec"]["entrypoint"] == entrypoint
     lines = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8").splitlines()
     (cron,) = [line for line in lines if "ray job submit --submission-id" in line]
@@ -132,6 +132,26 @@ def test_the_job_starts_a_file_that_is_there_with_the_mounted_configuration() ->
     assert config["metadata"]["name"] == "vse-job"
 
 
+def test_a_job_lives_through_the_loss_of_a_machine(tmp_path: Path) -> None:
+    """As tests/integration/seams/test_second_machine.py runs it: with this command, configuration and work folder."""
+    config = job_config(tmp_path)
+    assert config.storage.address is not None
+    assert str(config.storage.address).startswith("s3://")
+    assert config.tracking_uri.startswith("http://")
+    for job in (one("rayjob.yaml")["spec"], scheduled_job()["spec"], one("raycronjob.yaml")["spec"]["jobTemplate"]):
+        assert job["backoffLimit"] > 0
+        assert "--wait" in job["entrypoint"].split()  # for the lease of the head that was lost
+        (group,) = job["rayClusterSpec"]["workerGroupSpecs"]
+        assert 1 < config.training.most_workers <= group["maxReplicas"]
+        for pod in pods_of({"spec": job}):
+            (container,) = pod["spec"]["containers"]
+            folder = next(each["value"] for each in container["env"] if each["name"] == "VSE_WORK_DIR")
+            (mount,) = (each["name"] for each in container["volumeMounts"] if each["mountPath"] == folder)
+            (volume,) = (each for each in pod["spec"]["volumes"] if each["name"] == mount)
+            assert volume["ephemeral"]["volumeClaimTemplate"]["spec"]["accessModes"] == ["ReadWriteOnce"]
+            assert "vse-storage" in [source["secretRef"]["name"] for source in container["envFrom"]]
+
+
 def test_the_service_names_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.serving.deployment.pin", lambda model, _: f"{model}/4")
     schema = ServeDeploySchema(**yaml.safe_load(one("rayservice.yaml")["spec"]["serveConfigV2"]))
@@ -150,12 +170,16 @@ def test_the_service_names_what_is_there(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not list(found(one("rayservice.yaml"), "secretKeyRef"))
 
 
-def test_the_mounted_configuration_is_one(tmp_path: Path) -> None:
+def job_config(folder: Path) -> PipelineConfig:
+    """The configuration that the jobs mount."""
     text = one("job-config.yaml")["data"]["job.yaml"]
-    path = tmp_path / "job.yaml"
+    path = folder / "job.yaml"
     path.write_text(text.replace("/opt/vse/", f"{ROOT}/"))
-    config = load_config(path)
-    assert config.storage.address is not None  # the machines share no disk
+    return load_config(path)
+
+
+def test_the_mounted_configuration_is_one(tmp_path: Path) -> None:
+    config = job_config(tmp_path)
     # All actors that extract, and then the worker that trains, find room on one machine of the group with GPUs.
     (group,) = one("raycluster.yaml")["spec"]["workerGroupSpecs"]
     resources = group["template"]["spec"]["containers"][0]["resources"]
