@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError
 from preprocessing.storage.redaction import SecretAddress
+from vse_core.digests import DigestError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -137,7 +139,13 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
     from preprocessing.features import ExtractorError
 
     own_images = read_state(Path(reference))
-    name, bundle = find_bundle(reference if own_images is None else own_images["model"], tracking_uri)
+    try:
+        name, bundle = find_bundle(reference if own_images is None else own_images["model"], tracking_uri)
+    except DigestError as error:
+        if own_images is None:
+            raise
+        again = command("index", "--name", Path(reference).name, "--model", own_images["model"].partition("/")[0])
+        raise SearchError(f"{error}; then index the images again: {again}") from error
     try:
         if own_images is not None:
             gallery, index, thumbnails = load_image_gallery(Path(reference), bundle)

@@ -130,8 +130,8 @@ def newest_checkpoint(directory: Path) -> Path | None:
         damaged.append(reason)
     if damaged:
         raise StageError(
-            f"train: no checkpoint of this run is valid ({'; '.join(damaged)}): restore one from a copy, or remove "
-            f"{directory / 'checkpoints'} to train from the beginning"
+            f"train: no checkpoint of this run is valid ({'; '.join(damaged)}): remove {directory / 'checkpoints'} to "
+            "train from the beginning, or bring a valid one back from a copy"
         )
     return None
 

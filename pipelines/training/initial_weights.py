@@ -21,9 +21,10 @@ INITIAL = "initial"
 
 
 def keep_initial(model: Path, directory: Path, mirror: Mirror) -> None:
-    """Copy a model into a run's directory, from which the workers of all machines start."""
+    """Copy a model into a run's directory, from which all workers start; DigestError if it was changed."""
     kept = directory / INITIAL
     if not kept.exists():
+        check_digests(model)
         aside = directory / f".{INITIAL}.tmp"
         shutil.rmtree(aside, ignore_errors=True)
         shutil.copytree(model, aside)

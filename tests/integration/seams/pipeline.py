@@ -26,7 +26,7 @@ SETTINGS = {
     "training": {"epochs": 2, "batch_size": 32, "log_steps": 1, "warmup": "1 steps"},
 }
 # Left out of the copies: no scenario reads them, and they are most of the bytes.
-_UNREAD = shutil.ignore_patterns("ray", "pictures", "report.html", "mlflow-unsent")
+_UNREAD = shutil.ignore_patterns("ray", "report.html", "mlflow-unsent")
 # Columns of MLflow's database with the address of a file.
 _ADDRESSES = {
     "experiments": "artifact_location",

@@ -16,6 +16,7 @@ from pipelines.training.checkpoints import adopt_checkpoints
 from pipelines.training.initial_weights import INITIAL, keep_initial, start_from_initial
 from preprocessing.captions import Vocabulary, save_caption_encoder
 from preprocessing.storage import Mirror
+from vse_core.digests import DIGESTS, DigestError
 from vse_core.models import build_model
 
 SPECIFICATION: dict[str, Any] = {
@@ -60,6 +61,15 @@ def test_a_run_without_begins_at_random(tmp_path: Path) -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     start_from_initial(model, words, tmp_path)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_model_of_an_earlier_format_is_refused_before_any_worker_starts(tmp_path: Path) -> None:
+    champion = saved(tmp_path / "champion", vocabulary("dog"))
+    (champion / DIGESTS).unlink()
+    with pytest.raises(
+        DigestError, match=r"champion has format 0, of an earlier version .* make it again: the command full"
+    ):
+        keep_initial(champion, tmp_path, Mirror(tmp_path))
 
 
 def test_another_kind_of_model_is_refused(tmp_path: Path) -> None:
