@@ -26,7 +26,7 @@ class ImageFile(NamedTuple):
         if not self.version:
             return "no such file"
         if not is_text(self.image_uri):
-            return "its name is not UTF-8; rename it"
+            return "its path is not UTF-8; rename it"
         return "" if is_s3(self.image_uri) or os.access(self.image_uri, os.R_OK) else "no permission to read it"
 
 

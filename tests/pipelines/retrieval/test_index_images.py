@@ -200,7 +200,7 @@ def test_odd_files_are_embedded_or_skipped_with_their_reason(bundle: Path, photo
     assert {"two\nlines.jpg", *(f"{width}x{height}.png" for width, height in sizes)} < set(ids(holiday()))
     report = (gallery_folder("holiday") / "skipped.csv").read_text()
     assert r'"caf\udce9.jpg"' in report
-    assert "its name is not UTF-8; rename it" in report
+    assert "its path is not UTF-8; rename it" in report
 
 
 def test_what_was_skipped_is_tried_again_when_it_changes(
