@@ -70,6 +70,8 @@ class CocoDataset:
                 raise DatasetError(f"{where}: image_id {image_id} is not in the file's list of images")
             require_new(seen, "caption id", caption_id, where)
             captions[image_id].append(Caption(str(caption_id), require_field(entry, "caption", str, where)))
+        if not seen:
+            raise DatasetError(f"{file}: 'annotations' is empty: none of its {len(names)} images has a caption")
         for image_id, path in names.items():
             yield Record(str(image_id), path, split, tuple(captions[image_id]))
 

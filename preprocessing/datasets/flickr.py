@@ -55,6 +55,7 @@ class FlickrDataset:
                 continue
             caption_id, tab, text = line.partition("\t")
             name, mark, order = caption_id.rpartition("#")
+            name = name.strip()  # as in the lists of splits
             if not (tab and mark and name and order.isdecimal()):
                 raise DatasetError(f"{self._tokens}:{number}: expected NAME.jpg#N<TAB>caption, found {line[:80]!r}")
             require_new(seen, "caption", caption_id, f"{self._tokens}:{number}")

@@ -102,7 +102,9 @@ def _rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, str, list
 def _text_rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, Any, Any]]:
     csv.field_size_limit(_LONGEST_VALUE)
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as raw:
-        rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""), delimiter=_SEPARATORS[_kind(path)])
+        text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+        # Strict: a quote that is never closed would otherwise take the rest of the file into one caption.
+        rows = csv.reader(text, delimiter=_SEPARATORS[_kind(path)], strict=True)
         with damage_as(DatasetError, f"{path}: not a table in utf-8", "copy it again, or convert it"):
             header = next(rows, [])
             places = [_place(path, header, column) for column in columns]
@@ -134,8 +136,8 @@ def _parquet_rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, A
 def _place(path: Path, header: list[str], column: str) -> int:
     if column not in header:
         raise DatasetError(
-            f"{path}: no column {column!r}; it has {', '.join(header) or 'no header'}; name the columns of images and "
-            "captions as 'image_column' and 'caption_column'"
+            f"{path}: no column {column!r}; it has {', '.join(header)[:300] or 'no header'}; name the columns of "
+            "images and captions as 'image_column' and 'caption_column'"
         )
     if header.count(column) > 1:
         raise DatasetError(f"{path}: the column {column!r} is there {header.count(column)} times; rename all but one")

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 from PIL import Image
@@ -19,14 +20,14 @@ ROOT = Path(__file__).resolve().parents[3]
 MODEL = "scenes"
 GALLERY = "holiday"
 _SCENES = ROOT / "pipelines" / "config" / "data" / "scenes.yaml"
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "dataset": {"images": {"train": 18, "dev": 6}},
     "features": {"shard_size": 10},
     "model": {"embed_dim": 16, "text": {"word_dim": 8}},
     "training": {"epochs": 2, "batch_size": 32, "log_steps": 1, "warmup": "1 steps"},
 }
-# Left out of the copies: no scenario reads them, and they are most of the bytes.
-_UNREAD = shutil.ignore_patterns("ray", "report.html", "mlflow-unsent")
+# Left out of the copies: what Ray leaves.
+_UNREAD = shutil.ignore_patterns("ray")
 # Columns of MLflow's database with the address of a file.
 _ADDRESSES = {
     "experiments": "artifact_location",
@@ -128,19 +129,19 @@ class Pipeline:
         paths = (Path(folder) / name for folder, _, names in os.walk(self.root / within) for name in names)
         return {path.relative_to(self.root).as_posix(): _contents(path) for path in paths}
 
-    def _configure(self) -> None:
-        config = {"inherits": str(_SCENES), **SETTINGS, "work_dir": str(self.work)}
+    def _configure(self, settings: Mapping[str, Any] = SETTINGS) -> None:
+        config = {"inherits": str(_SCENES), **settings, "work_dir": str(self.work)}
         self.config.write_text(yaml.safe_dump(config), encoding="utf-8")
 
 
-def make_pipeline(root: Path) -> Pipeline:
+def make_pipeline(root: Path, settings: Mapping[str, Any] = SETTINGS) -> Pipeline:
     """Run the main job once, as a user does, and index a few photographs."""
     pipeline = Pipeline(root)
     for folder in (pipeline.work, root / "outside", root / "home", root / "tmp", root / "bucket"):
         folder.mkdir(parents=True)
     (root / "outside" / "canary.txt").write_text("untouched\n", encoding="utf-8")
     _write_photos(pipeline.photos)
-    pipeline._configure()
+    pipeline._configure(settings)
     images = ("--images", pipeline.photos / "images", "--name", GALLERY)
     for command in (["full", "--config", pipeline.config], ["index", "--model", MODEL, *images]):
         done = pipeline.run(*map(str, command), timeout=600)

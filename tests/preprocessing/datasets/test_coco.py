@@ -49,6 +49,7 @@ def test_root_is_what_the_splits_share(tmp_path: Path) -> None:
     [
         ({"images": IMAGES}, "the field 'annotations' is missing"),
         ({"images": [], "annotations": []}, "'images' is empty"),
+        ({"images": IMAGES, "annotations": []}, "'annotations' is empty: none of its 3 images has a caption"),
         ({"images": IMAGES + IMAGES[:1], "annotations": []}, r"images\[3\]: image id 9 is there already"),
         ({"images": IMAGES, "annotations": [{"id": 1, "image_id": 4, "caption": "x"}]}, r"\[0\]: image_id 4 is not in"),
         ({"images": IMAGES, "annotations": ANNOTATIONS * 2}, r"annotations\[3\]: caption id 100 is there already"),

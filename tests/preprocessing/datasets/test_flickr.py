@@ -86,6 +86,11 @@ def test_a_line_that_is_not_utf8_is_named(tmp_path: Path) -> None:
         list(build_dataset("flickr", **options).records("train"))
 
 
+def test_white_space_around_a_name_is_none_of_it(tmp_path: Path) -> None:
+    (record,) = build_dataset("flickr", **write(tmp_path, " a.jpg#0\tx\n", " a.jpg\n")).records("train")
+    assert [caption.text for caption in record.captions] == ["x"]
+
+
 @pytest.mark.parametrize("missing", ["images", "tokens", "splits"])
 def test_missing_paths_fail_at_construction(tmp_path: Path, missing: str) -> None:
     options = write(tmp_path)
