@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.registry.models import current_version, newer_version
-from pipelines.retrieval.gallery import GalleryError
 from pipelines.retrieval.image_gallery import STATE, newer_model, read_state
 from pipelines.runtime.cli import say
 from pipelines.runtime.stage import StageError
-from preprocessing.storage.redaction import RedactedError
 
 # In seconds: between two looks at the replicas, and at MLflow or the gallery.
 _STATE_SECONDS, _NEWS_SECONDS = 1.0, 10.0
@@ -73,52 +71,55 @@ class Rollout:
         tracking_uri: str,
         follows: str | None,
     ) -> None:
-        self._served = self._wanted = served
+        self._served = self._wanted = self._found = served
         self._refused: Served | None = None
         self._deploy, self._state = deploy, state
         self._tracking_uri, self._follows = tracking_uri, follows
-        self._told = ""
+        self._news = self._told = ""
 
     def watch(self, interrupted: threading.Event) -> None:
         """Look after the replicas until interrupted; StageError if none answers and none can be started."""
-        seconds = 0.0
-        while not interrupted.wait(_STATE_SECONDS):
-            self.settle()
-            seconds += _STATE_SECONDS
-            if seconds >= _NEWS_SECONDS:
-                seconds = 0.0
+
+        def keep_looking() -> None:
+            while not interrupted.wait(_NEWS_SECONDS):
                 self.look()
 
+        # In a thread: an MLflow that does not answer must not hold up the end of the service.
+        threading.Thread(target=keep_looking, daemon=True).start()
+        while not interrupted.wait(_STATE_SECONDS):
+            self.settle()
+
+    def look(self) -> None:
+        """Find what the reference means by now, and whether the name means another version than the one served."""
+        try:
+            if self._follows:
+                self._found = find_served(self._follows, self._tracking_uri)
+            model = self._found.model
+            self._news = newer_model(Path(model), self._tracking_uri) or newer_version(model, self._tracking_uri)
+        except Exception as error:  # noqa: BLE001 (the service goes on as it is)
+            self._news = f"cannot see whether there is a newer version: {error}"
+
     def settle(self) -> None:
-        """Tell that a change is done, go back if the new version cannot be loaded, and give up if nothing can be."""
-        state = self._state()
+        """Take up what was found, tell that it is done, go back if it cannot be loaded, give up if nothing can be."""
+        state, found, news = self._state(), self._found, self._news
         if self._wanted == self._served:
             if state.failure and not state.answering:
                 raise StageError(f"the replicas of {self._served.title} do not start any more: {state.failure}")
         elif state.failure:
-            self._tell(f"{self._wanted.title} cannot be loaded, {self._served.title} stays: {state.failure}")
+            _tell(f"{self._wanted.title} cannot be loaded, {self._served.title} stays: {state.failure}")
             self._refused, self._wanted = self._wanted, self._served
             self._deploy(self._served)
         elif state.is_settled:
-            self._tell(f"{self._wanted.title} is served now, in place of {self._served.title}")
+            _tell(f"{self._wanted.title} is served now, in place of {self._served.title}")
             self._served = self._wanted
+        if found not in (self._wanted, self._refused):
+            self._wanted = found
+            self._deploy(found)
+        if news and news != self._told:
+            self._told = news
+            _tell(news)
 
-    def look(self) -> None:
-        """Take up what the reference means by now; tell if the name means another version than the one served."""
-        try:
-            found = find_served(self._follows, self._tracking_uri) if self._follows else self._wanted
-            if found not in (self._wanted, self._refused):
-                self._wanted = found
-                self._deploy(found)
-            model = self._wanted.model
-            news = newer_model(Path(model), self._tracking_uri) or newer_version(model, self._tracking_uri)
-        except (RedactedError, GalleryError, OSError) as error:
-            news = f"cannot see whether there is a newer version: {error}"
-        if news:
-            self._tell(news)
 
-    def _tell(self, line: str) -> None:
-        if line != self._told:
-            say(line)
-            sys.stdout.flush()
-        self._told = line
+def _tell(line: str) -> None:
+    say(line)
+    sys.stdout.flush()

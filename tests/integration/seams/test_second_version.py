@@ -22,7 +22,7 @@ import pytest
 
 from pipelines.inference import export
 from pipelines.registry.models import find_bundle, register_bundle
-from pipelines.retraining.promotion import promote
+from pipelines.retraining.promotion import Rsum, promote
 from pipelines.retrieval import index_images, search
 from pipelines.runtime.cli import guarded
 from pipelines.runtime.stage import StageReport
@@ -45,6 +45,7 @@ class Shop:
 
     def __init__(self, work_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder, self.uri = work_dir.parent, f"sqlite:///{work_dir / 'mlflow.db'}"
+        self.gallery = work_dir / "galleries" / "holiday"
         self._capsys = capsys
 
     def register(self, seed: int, difference: float = 0.0) -> bool:
@@ -61,7 +62,7 @@ class Shop:
             (self.folder / "manifest.json").write_text(json.dumps({"recalls": recalls, "metrics": [{}, {}]}))
             return StageReport("compare", self.folder, "")
 
-        return promote("shop", self.uri, {}, compared).promoted
+        return promote("shop", self.uri, {}, compared, lambda _: Rsum(60.0, 50.0, 70.0, chance=40.0)).promoted
 
     def run(self, command: str, *arguments: str) -> str:
         """Run a command of the command line; returns what it wrote to the terminal."""
@@ -215,6 +216,9 @@ def test_a_gallery_is_followed_until_nothing_can_be_loaded(shop: Shop, serve: Ca
 
     _, bundle = find_bundle("shop/2", shop.uri)
     shutil.rmtree(bundle / "model")
+    (shop.gallery / "gallery.json").touch()  # as after an update
+    service.wait_for("holiday, indexed with shop/2, cannot be loaded, holiday, indexed with shop/2, stays: ")
+    assert service.search() == (200, "holiday")
     service.kill_replica()
     assert service.process.wait(100) == 1
     service.stop()
