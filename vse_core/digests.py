@@ -55,10 +55,10 @@ class DigestError(ValueError):
         return f"{self.reason}: {self.remedy}"
 
 
-def outdated(subject: object, found: int, remedy: str = _REMAKE) -> DigestError:
+def outdated(subject: object, found: int) -> DigestError:
     """Return the error of what an earlier version has written, and this one does not read."""
     reason = f"{subject} has format {found}, of an earlier version (or its {DIGESTS} was removed)"
-    return DigestError(f"{reason}; this version reads format {FORMAT}", remedy)
+    return DigestError(f"{reason}; this version reads format {FORMAT}", _REMAKE)
 
 
 def json_digest(content: Any) -> str:

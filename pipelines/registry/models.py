@@ -213,7 +213,10 @@ def without_champion(reference: str, reason: DigestError, tracking_uri: str) -> 
 
     Raises the reason itself if the reference is not a NAME alone, or the champion is the newest version.
     """
-    client, name = _client(tracking_uri), reference.removeprefix("models:/")
+    match = _REFERENCE.fullmatch(reference.removeprefix("models:/"))
+    if match is None or match["alias"] or match["version"]:
+        raise reason
+    client, name = _client(tracking_uri), match["name"]
     newest = next((int(version.version) for version in _versions(client, name)), None)
     champion = aliases_of(name, tracking_uri).get(CHAMPION)
     if champion in (None, newest):
