@@ -4,7 +4,7 @@ python pipelines/promote.py --config pipelines/config/data/flickr8k.yaml
 python pipelines/promote.py --config pipelines/config/data/flickr8k.yaml --rollback
 python pipelines/promote.py --config pipelines/config/data/flickr8k.yaml --clear
 
-Both models are evaluated on the split of the configuration. The challenger takes the champion's place only where its
+Both models are evaluated on the split of the configuration. The challenger takes the champion's place only if its
 RSUM is higher by more than chance (the 95 % interval of a paired bootstrap over the images lies above 0) and no metric
 of `registry.guards` falls by more than it may. The first model becomes champion if the 95 % interval of its RSUM
 lies above chance; so does one whose champion cannot be loaded, which is told. A model that cannot be loaded never

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with disk_errors("export", options.output):
             lines = export_bundle(name, bundle, options.output)
-    except StageError:
+    except BaseException:  # half a folder would be refused as one that is there already
         shutil.rmtree(options.output, ignore_errors=True)
         raise
     for line in lines:

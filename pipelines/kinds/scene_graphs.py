@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError
 
 if TYPE_CHECKING:
@@ -16,16 +17,18 @@ if TYPE_CHECKING:
 
 
 def require_graphs(split: SplitData) -> Path:
-    """Return the directory of a split's graphs; StageError where its captions have not been parsed."""
+    """Return the directory of a split's graphs; StageError if its captions have not been parsed."""
     if split.graphs is None:
-        raise StageError("the model reads the scene graphs of captions, which have not been parsed: run parse.py first")
+        raise StageError(
+            f"the model reads the scene graphs of captions, which have not been parsed: run `{command('parse')}` first"
+        )
     return split.graphs
 
 
 def graphs_of(split: SplitData) -> Iterator[list[SceneGraph]]:
     """Yield the graphs of a split's captions, image by image, in the order of its features.
 
-    Raises StageError where there are none, or they are of other captions than the features.
+    Raises StageError if there are none, or they are of other captions than the features.
     """
     from preprocessing.captions.graph_shards import read_graphs
     from preprocessing.shards.split_index import shard_paths
@@ -39,8 +42,8 @@ def graphs_of(split: SplitData) -> Iterator[list[SceneGraph]]:
         if (image_id, [caption_id for caption_id, _ in captions]) != expected:
             raise StageError(
                 f"parse: the graphs in {directory} are not of the captions in {split.reader.directory}: image {image} "
-                f"is {image_id!r}, where the features have {meta['image_id']!r}; delete the folder and run parse.py "
-                "again"
+                f"is {image_id!r}, where the features have {meta['image_id']!r}; delete the folder and run "
+                f"`{command('parse')}` again"
             )
         yield [graph for _, graph in captions]
 

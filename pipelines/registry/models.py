@@ -102,7 +102,7 @@ def _log_bundle(bundle: Path, name: str, requirements: Sequence[str], tags: Mapp
             python_model=str(ROOT / "pipelines" / "serving" / "pyfunc.py"),
             artifacts={part: str(bundle / part) for part in (*BUNDLE_PARTS, DIGESTS)},
             code_paths=[str(code)],
-            model_config={"image_paths": False},  # whoever loads the model may set it, who asks a server may not
+            model_config={"image_paths": False},  # for those who load the model to set; requests to a server cannot
             pip_requirements=list(requirements),
             signature=model_signature(),
             input_example=pd.DataFrame({"text": ["a dog runs along the beach", "two people on a bench"]}),
@@ -132,8 +132,6 @@ def resolve(client: MlflowClient, reference: str) -> tuple[str, str]:
     if match is None:
         raise RegistryError(f"cannot read {reference!r} as a model: write NAME, NAME@ALIAS or NAME/VERSION")
     name, alias, number = match["name"], match["alias"], match["version"]
-    if name.startswith("m-") and reference.startswith("models:/") and not alias and not number:
-        return name, ""  # a logged model by its id
     versions = [int(version.version) for version in _versions(client, name)]
     if not versions:
         names = ", ".join(sorted(model.name for model in client.search_registered_models())) or "none"

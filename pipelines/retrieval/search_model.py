@@ -115,9 +115,9 @@ def default_tracking_uri() -> str:
 
 
 def gallery_folder(name: str) -> Path:
-    """Return the folder of a gallery of images without captions; ValueError for what is no name."""
+    """Return the folder of a gallery of images without captions; ValueError if it cannot be called so."""
     if not re.fullmatch(r"\w[\w.-]{0,99}", name):
-        raise ValueError(f"{name[:99]!r} is no name of a gallery: use letters, digits, '_', '-' and '.'")
+        raise ValueError(f"{name[:99]!r} cannot name a gallery: use at most 100 letters, digits, '_', '-' and '.'")
     return _default_work_dir() / "galleries" / name
 
 

@@ -115,10 +115,10 @@ def run_command(command: Callable[[], int | None]) -> NoReturn:
 
 
 def guarded(command: Callable[[], int | None]) -> int:
-    """Run a command and return its exit status, 0 where it returns none; an error becomes one message on stderr.
+    """Run a command and return its exit status, 0 if it returns none; an error becomes one message on stderr.
 
-    The status is 1 where the user can fix the cause, 75 where another process is at this work, 141 where nobody reads
-    the output any more, and 70 after an error that nobody foresaw, whose traceback is kept in a file. With `--wait` the
+    The status is 1 if the user can fix the cause, 75 if another process is at this work, 141 if nobody reads the output
+    any more, and 70 after an error that nobody foresaw, whose traceback is kept in a file. With `--wait` the
     command is tried again until it is free. SIGTERM, as `ray job stop` sends it, is treated as an interrupt from the
     keyboard: runs are ended as KILLED, and the next start resumes.
     """
@@ -187,7 +187,7 @@ def _is_abandoned(stream: TextIO) -> bool:
         pipe = select.poll()
         pipe.register(stream, select.POLLOUT)
         is_gone = any(event & select.POLLERR for _, event in pipe.poll(0))
-    except (OSError, ValueError):  # it is no file of the system
+    except (OSError, ValueError):  # it has no file descriptor
         return False
     if is_gone:
         _drop(stream)

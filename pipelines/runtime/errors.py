@@ -39,7 +39,7 @@ def resource_message(error: BaseException) -> str | None:
             "computes a large batch in parts), end other programs, or use a larger machine"
         )
     if isinstance(error, OSError) and error.errno in _NAME_ERRORS:
-        return f"{error.strerror}: {str(getattr(error, 'filename', ''))[:60]}...; write a shorter one"
+        return f"{error.strerror}: {str(error.filename)[:60]}...; use another name"
     if is_disk_error(error):
         name = getattr(error, "filename", None)
         folders = [str(name)] if name else full_folders() or ["an output, or where stdout goes"]

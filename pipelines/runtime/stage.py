@@ -182,7 +182,7 @@ def _manifest(text: bytes | None, path: Path) -> dict[str, Any]:
     with damage_as(StageError, f"{path} is not a stage manifest", _AGAIN):
         manifest = _Part(unsealed(parse_json(text), path, _AGAIN), path)
         if not isinstance(manifest.get("counts", {}), dict):
-            raise ValueError("its counts are no mapping")
+            raise ValueError("`counts` must be a mapping")
         return manifest
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from pipelines.config import ConfigError, PipelineConfig
 from pipelines.config.features import ImportedFeatures
 from pipelines.runtime import cluster
+from pipelines.runtime.commands import command
 from pipelines.runtime.file_hashes import kept_hashes
 from pipelines.runtime.stage import (
     Plans,
@@ -293,8 +294,9 @@ def _write_manifest(split: Split, reused: int = 0) -> None:
     if not counts["images"] or lacking > split.max_skipped * counts["records"]:
         raise StageError(
             f"{NAME}: {lacking:,} of the {counts['records']:,} images of {split.name} were skipped "
-            f"({_by_reason(skipped)}), and features.max_skipped allows {split.max_skipped:g} of them: check the data "
-            "set and run extract.py --retry-failed, or raise the limit, which makes no shard again"
+            f"({_by_reason(skipped)}), and features.max_skipped allows {split.max_skipped:.0%}, but never all: check "
+            f"the data set and run `{command('extract', '--retry-failed')}`, or raise the limit, which makes no shard "
+            "again"
         )
     revision = split.revision + (split.skipped not in (None, skipped))
     content = {"split": split.name, "counts": counts, "set_aside": skipped, "revision": revision}

@@ -34,6 +34,7 @@ from pipelines.registry.models import (
     newer_version,
     register_bundle,
     resolve,
+    without_champion,
 )
 from pipelines.retrieval.gallery import Gallery
 from pipelines.serving.requirements import pip_requirements
@@ -202,9 +203,10 @@ def test_a_model_of_another_origin_is_refused(registered: Registered, tmp_path: 
         "        return model_input\n\n\nmlflow.models.set_model(Other())\n"
     )
     with mlflow.start_run(run_id=registered.run_id):
-        info = mlflow.pyfunc.log_model(name="other", python_model=str(script), pip_requirements=[])
+        mlflow.pyfunc.log_model("other", python_model=str(script), pip_requirements=[], registered_model_name="other")
     with pytest.raises(RegistryError, match="was not registered by this pipeline: it has no model, extractor, gallery"):
-        find_bundle(info.model_uri, registered.uri)
+        find_bundle("other", registered.uri)
+    registered.client.delete_registered_model("other")
 
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
@@ -248,6 +250,13 @@ def test_a_name_means_the_champion_and_a_newer_version_is_told(tmp_path: Path) -
     assert newer_version("shop/1", uri) == "shop/1 is used; shop now means shop/2, the champion"
     assert newer_version("shop/2", uri) == ""
     assert newer_version(str(tmp_path), uri) == ""
+    assert without_champion("shop", DigestError("damaged"), uri) == "shop/3"
+
+
+@pytest.mark.parametrize("reference", ["/a/folder", "shop/1", "shop@champion"])
+def test_another_version_takes_the_place_of_a_champion_alone(reference: str) -> None:
+    with pytest.raises(DigestError, match="damaged"):
+        without_champion(reference, DigestError("damaged"), "sqlite:////no/such.db")
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def test_a_number_out_of_bounds_is_told(text: str, capsys: pytest.CaptureFixture
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "error: memory ran out (OSError: [Errno 12]"),
         (
             OSError(errno.ENAMETOOLONG, "File name too long", "a" * 5000),
-            f"error: File name too long: {'a' * 60}...; write a shorter",
+            f"error: File name too long: {'a' * 60}...; use another",
         ),
         (ValueError("I/O error: No space left on device (os error 28)"), "error: ValueError: I/O error: No space left"),
     ],

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError
 from pipelines.stages import extract, shard_checks
 from pipelines.stages.runner import plan_stages
@@ -174,8 +175,8 @@ def test_more_skipped_images_than_allowed_end_the_stage(tmp_path: Path) -> None:
         make(config, failing=uris[:5])
     assert str(refused.value) == (
         "extract: 5 of the 8 images of train were skipped (5 cannot be read: the disk does not answer), and "
-        "features.max_skipped allows 0.5 of them: check the data set and run extract.py --retry-failed, or raise the "
-        "limit, which makes no shard again"
+        f"features.max_skipped allows 50%, but never all: check the data set and run "
+        f"`{command('extract', '--retry-failed')}`, or raise the limit, which makes no shard again"
     )
     assert not extract.plan(config, {}).complete
     raised = load_config(None, [*OPTIONS, f"work_dir={tmp_path}/work", "features.max_skipped=0.7"])
