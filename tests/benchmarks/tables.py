@@ -318,19 +318,15 @@ def training_failures_table() -> str:
     return _table(["injected", "what happened", "lost"], rows)
 
 
-def hostile_table() -> str:
-    """The table of hostile input: cases of each item, and what came of them."""
-    result = _read("hostile")
-    counts = result["counts"]
-    head = ["cases", "refused with one message", "skipped with the reason", "repaired", "without effect"]
-    row = [str(counts[name]) for name in ("cases", "refused", "skipped", "repaired", "harmless")]
-    return _table([*head, "tracebacks", "silent"], [[*row, str(counts["tracebacks"]), str(counts["silent"])]])
-
-
-def hostile_cases_table() -> str:
-    """The table of every hostile case, with the message."""
-    rows = [[case["name"], case["outcome"], case["message"].replace("|", "\\|")] for case in _read("hostile")["cases"]]
-    return _table(["case", "outcome", "message"], rows)
+def attacks_table() -> str:
+    """The table of attacks: cases of each class, and what came of them before these parts and now."""
+    kinds = ("told", "harmless", "silent", "internal")
+    rows = []
+    for name, row in _read("attacks").items():
+        before = row.get("before", {})
+        pairs = [f"{before.get(kind, 'not measured')} / {row['after'][kind]}" for kind in kinds]
+        rows.append([name, str(row["after"]["cases"]), *pairs])
+    return _table(["class", "cases", *kinds], rows)
 
 
 def _training_failure(case: dict[str, Any]) -> str:
@@ -723,8 +719,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale": scale_table,
     "failures": failures_table,
     "training failures": training_failures_table,
-    "hostile": hostile_table,
-    "hostile cases": hostile_cases_table,
+    "attacks": attacks_table,
     **sizing_tables(),
 }
 

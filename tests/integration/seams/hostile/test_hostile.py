@@ -6,41 +6,29 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
 
 import pytest
 
-from tests.integration.hostile.case import Case, all_cases
-from tests.integration.hostile.judge import Judged, judge
-from tests.integration.hostile.table import RESULT, counted, written
-from tests.integration.seams.pipeline import ROOT, Pipeline, make_pipeline
-
-JUDGED: list[Judged] = []
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
-    """A small pipeline run to its end, about a minute; afterwards the table of all cases is printed."""
-    yield make_pipeline(tmp_path_factory.mktemp("hostile") / "world")
-    print(f"\nhostile input: {counted(JUDGED)}")
+from tests.integration.seams.hostile.case import Case, all_cases
+from tests.integration.seams.hostile.judge import judge
+from tests.integration.seams.pipeline import ROOT, Pipeline
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", all_cases(), ids=lambda case: f"{case.item}: {case.name}")
-def test_hostile(case: Case, world: Pipeline, tmp_path: Path) -> None:
-    judged = judge(case, world, tmp_path / "case")
-    JUDGED.append(judged)
+def test_hostile(case: Case, finished: Pipeline, tmp_path: Path) -> None:
+    judged = judge(case, finished, tmp_path / "case")
     assert not judged.faults, "; ".join([*judged.faults, f"it printed: {judged.printed[-3000:]}"])
     shutil.rmtree(tmp_path / "case")
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("options", [(), ("--wait",)], ids=["leaving", "waiting"])
-def test_two_commands_at_once(options: tuple[str, ...], world: Pipeline, tmp_path: Path) -> None:
+def test_two_commands_at_once(options: tuple[str, ...], finished: Pipeline, tmp_path: Path) -> None:
     """One does the work; the other names it and leaves, waits, or comes when all is done. The results are right."""
-    copy = world.copy(tmp_path / "case")
+    copy = finished.copy(tmp_path / "case")
     for manifest in copy.work.glob("evaluate/*/manifest.json"):
         manifest.unlink()
     command = [sys.executable, str(ROOT / "pipelines" / "evaluate.py"), "--config", str(copy.root / "config.yaml")]
@@ -53,11 +41,6 @@ def test_two_commands_at_once(options: tuple[str, ...], world: Pipeline, tmp_pat
         if process.returncode != 0:
             assert process.returncode == 75
             assert re.search(r"^error: .* is being worked on by process \d+ on ", errors, re.MULTILINE)
-    after, wanted = copy.files("work/evaluate"), world.files("work/evaluate")
+    after, wanted = copy.files("work/evaluate"), finished.files("work/evaluate")
     for name in (name for name in after if "/gallery/" in name or name.endswith(".csv")):
         assert after[name] == wanted[name]
-
-
-def test_the_published_table_is_of_these_cases() -> None:
-    """`python tests/integration/hostile/table.py` writes both anew."""
-    assert written() == [(case.item, case.name, case.outcome) for case in all_cases()], f"{RESULT} is of other cases"

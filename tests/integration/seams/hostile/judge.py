@@ -8,14 +8,13 @@ import logging
 import os
 import re
 import tempfile
-import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.integration.hostile import damage, entries
-from tests.integration.hostile.case import Case
+from tests.integration.seams.hostile import damage, entries
+from tests.integration.seams.hostile.case import Case
 from tests.integration.seams.pipeline import Pipeline
 
 _MESSAGE = re.compile(r"^error: ", re.MULTILINE)
@@ -26,29 +25,9 @@ _LONGEST_MESSAGE = 1500
 class Judged:
     """What came of a case; `faults` is empty where all is as it must be."""
 
-    case: Case
     status: int
     printed: str
-    seconds: float
-    faults: tuple[str, ...]
-
-    @property
-    def has_traceback(self) -> bool:
-        """Whether the user saw a traceback or an internal error."""
-        return "Traceback (most recent call last)" in self.printed or "internal error" in self.printed
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether damage was to be refused, skipped or repaired, and nothing was said."""
-        said = re.search(self.case.message, self.printed) is not None
-        return self.case.outcome != "harmless" and self.status == 0 and not (self.case.message and said)
-
-    @property
-    def message(self) -> str:
-        """The line that says it."""
-        lines = self.printed.splitlines()
-        pattern = self.case.message or "$"
-        return next((line.strip() for line in lines if re.search(pattern, line)), "")
+    faults: tuple[str, ...] = ()
 
 
 def judge(case: Case, undamaged: Pipeline, folder: Path) -> Judged:
@@ -57,15 +36,13 @@ def judge(case: Case, undamaged: Pipeline, folder: Path) -> Judged:
     for each in case.damage:
         damage.apply(world.root, each)
     before = world.files()
-    begun = time.monotonic()
     with _printed(world) as printed:
         status = _run(case, world)
-    seconds = time.monotonic() - begun
     text = printed.read_bytes().decode(errors="replace")
     after = world.files()
-    judged = Judged(case, status, text, seconds, ())
+    judged = Judged(status, text)
     faults = [*_said(case, judged), *_written(case, before, after), *_results(case, undamaged, after)]
-    return Judged(case, status, text, seconds, tuple(faults))
+    return Judged(status, text, tuple(faults))
 
 
 def _run(case: Case, world: Pipeline) -> int:
@@ -88,7 +65,7 @@ def _run(case: Case, world: Pipeline) -> int:
 def _said(case: Case, judged: Judged) -> Iterator[str]:
     if judged.status != case.expected_status:
         yield f"exit status {judged.status} instead of {case.expected_status}"
-    if judged.has_traceback:
+    if "Traceback (most recent call last)" in judged.printed or "internal error" in judged.printed:
         yield "a traceback or an internal error"
     if case.message and not re.search(case.message, judged.printed):
         yield f"no {case.message!r} in what it printed"
