@@ -37,7 +37,7 @@ DIGESTS = "digests.json"
 _EARLIER_LEASE = "lease.json"
 
 _RESTORE = "restore it from a copy, or remove the output of the stage that wrote it and run that again"
-_REMAKE = "make it again: the command full, with its configuration, registers the model in this format"
+_REMAKE = "make it again: the command full, with its configuration, registers a model, and index makes a gallery"
 _SEAL = "sha256"
 
 FORMAT = 2

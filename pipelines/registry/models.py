@@ -168,10 +168,7 @@ def current_version(reference: str, tracking_uri: str) -> tuple[str, str]:
 
 def version_of(reference: str, tracking_uri: str) -> int:
     """Return the version that NAME, NAME@ALIAS or NAME/VERSION means; RegistryError as `current_version`."""
-    _, _, version = current_version(reference, tracking_uri)[0].partition("/")
-    if not version:
-        raise RegistryError(f"{reference} is a logged model, not a version of a registered one: name NAME/VERSION")
-    return int(version)
+    return int(current_version(reference, tracking_uri)[0].partition("/")[2])
 
 
 def newer_version(pinned: str, tracking_uri: str) -> str:
