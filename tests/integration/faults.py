@@ -42,21 +42,24 @@ class FaultyProxy:
     """A running proxy.
 
     Attributes:
-        port: where it listens on 127.0.0.1.
+        port, host: where it listens.
         happened: how often each kind of fault has happened.
         requests: how many requests were made, by method.
+        fetched: how often each client has got each path, with the range.
     """
 
     port: int
+    host: str = "127.0.0.1"
     faults: list[Fault] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
     requests: Counter[str] = field(default_factory=Counter)
+    fetched: Counter[tuple[str, str]] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def endpoint(self) -> str:
         """The address for AWS_ENDPOINT_URL."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def inject(self, fault: Fault) -> None:
         """Let a fault happen to the next requests it is meant for."""
@@ -69,6 +72,7 @@ class FaultyProxy:
             self.faults.clear()
             self.happened.clear()
             self.requests.clear()
+            self.fetched.clear()
 
     def draw(self, method: str, path: str) -> str:
         """The kind of fault that happens to a request, "" for none."""
@@ -87,11 +91,14 @@ class FaultyProxy:
 
 
 @contextmanager
-def faulty_proxy(upstream: int) -> Iterator[FaultyProxy]:
-    """Run a proxy in front of a server on a port of this machine."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+def faulty_proxy(upstream: int, listener: socket.socket | None = None) -> Iterator[FaultyProxy]:
+    """Run a proxy in front of a server on a port of this machine, by default on the loopback."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler, bind_and_activate=False)
     server.daemon_threads = True
-    proxy = FaultyProxy(server.server_address[1])
+    server.socket.close()
+    server.socket = listener or socket.create_server(("127.0.0.1", 0))
+    host, port = server.socket.getsockname()
+    proxy = FaultyProxy(port, host)
     server.upstream, server.proxy = upstream, proxy  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -113,6 +120,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         kind = proxy.draw(self.command, self.path)
+        if self.command == "GET":
+            proxy.fetched[self.client_address[0], f"{self.path} {self.headers.get('Range', '')}"] += 1
         if kind.startswith("error:"):  # error:503:SlowDown
             _, status, code = kind.split(":")
             self._answer(int(status), [("Content-Type", "application/xml")], _ERROR.format(code=code).encode())
@@ -141,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(status, headers, answer)
 
-    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_any
+    do_GET = do_PUT = do_POST = do_PATCH = do_HEAD = do_DELETE = handle_any
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
         """Keep quiet."""

@@ -52,14 +52,14 @@ def running(
             [SERVE], env={**os.environ, **database, **settings}, cwd=folder, stdout=log, stderr=log, process_group=0
         )
         try:
-            _wait(process, port, log_file)
+            wait_for(process, port, log_file)
             yield port
         finally:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(60)
 
 
-def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def wait_for(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     """Wait until it answers, whatever it answers."""
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:

@@ -14,6 +14,7 @@ from pipelines.stages.pretrained import zero_shot_config
 from pipelines.stages.train import _best
 from preprocessing.shards import ShardReader
 from tests.pipelines.stages.test_shard_checks import make
+from vse_core.digests import recorded
 
 
 @pytest.mark.parametrize("name", ["../../elsewhere", "/elsewhere", None, 3])
@@ -35,7 +36,9 @@ def test_a_restart_does_not_read_the_captions_again(tmp_path: Path, monkeypatch:
     run, splits = tmp_path / "run", train._splits(config, upstream)
     run.mkdir()
     assert train._prepared(config, run) is None
+    (run / "left by another").write_text("no output of this stage")
     made = train._prepare(config, upstream, splits, run)
+    assert recorded(run) == {"vocabulary.json", "prepared.json"}
     with monkeypatch.context() as patch:
         patch.setattr(ShardReader, "texts", None)
         assert train._prepared(config, run) == made
