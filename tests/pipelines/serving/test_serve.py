@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 import ray
 
-from pipelines.runtime import ray_internals
+from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.stage import StageError
 from pipelines.serving import guard, serve
 
@@ -50,3 +52,13 @@ def test_a_ray_on_the_loopback_needs_none(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(ray, "nodes", lambda: nodes("127.0.0.1"))
     monkeypatch.setattr(ray_internals, "requires_token", lambda: False)
     serve._require_authentication()
+
+
+def test_an_address_that_cannot_be_had_is_told_before_ray_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "join_or_start", lambda _: pytest.fail("Ray was started"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for host, reason in (("127.0.0.1", "Address already"), ("203.0.113.9", "Cannot assign"), ("a" * 70, "")):
+            message = rf"cannot listen at {host}, port {port}: {reason}.*; use another --port or --host"
+            with pytest.raises(StageError, match=message), serve.serving("unused", "unused", host, port):
+                pass
