@@ -3,7 +3,7 @@
 A scenario is a test function that runs commands and looks at what comes out:
 
     def test_a_bare_name_means_the_champion(pipeline: Pipeline) -> None:
-        assert pipeline.run("promote", "--model", MODEL, "--version", "1").code == 0
+        assert pipeline.run("promote", "--config", pipeline.config, "--model", f"{MODEL}/1").code == 0
         found = pipeline.run("search", "--model", MODEL, "a red ring")
         assert found.code == 0, found.printed
         assert "scenes/1" in found.out
