@@ -166,11 +166,6 @@ def current_version(reference: str, tracking_uri: str) -> tuple[str, str]:
         ) from error
 
 
-def version_of(reference: str, tracking_uri: str) -> int:
-    """Return the version that NAME, NAME@ALIAS or NAME/VERSION means; RegistryError as `current_version`."""
-    return int(current_version(reference, tracking_uri)[0].partition("/")[2])
-
-
 def newer_version(pinned: str, tracking_uri: str) -> str:
     """Return a sentence about the version that NAME means now, if it is not the NAME/VERSION given; else "".
 

@@ -46,16 +46,16 @@ def promote(
     measure: Callable[[str], Rsum],
     reference: str | None = None,
 ) -> Decision:
-    """Compare a challenger with the champion, and promote it where it is better; the decision becomes a tag.
+    """Compare a challenger with the champion, and promote it if it is better; the decision becomes a tag.
 
     `guards` says by how much a metric may fall; `compare` takes two references, the challenger's first, which is by
     default the alias "challenger"; `measure` takes a challenger without a champion to be compared with, which has to be
-    better than chance. A champion that cannot be loaded counts as none. Raises StageError where there is no
-    such challenger, it cannot be loaded, it does not fit the features, or a guarded metric is unknown.
+    better than chance. A champion that cannot be loaded counts as none. Raises StageError if there is no such
+    challenger, it cannot be loaded, it does not fit the features, or a guarded metric is unknown.
     """
-    from pipelines.registry.models import CHALLENGER, CHAMPION, aliases_of, set_alias, tag_version, version_of
+    from pipelines.registry.models import CHAMPION, aliases_of, set_alias, tag_version
 
-    challenger = version_of(reference or f"{name}@{CHALLENGER}", uri)
+    challenger = challenger_of(name, reference, uri)
     _require_loadable(name, challenger, uri)
     champion, reason = aliases_of(name, uri).get(CHAMPION), "the first model: there was no champion"
     if champion not in (None, challenger) and (problem := unreadable(f"{name}/{champion}", uri)):
@@ -74,6 +74,23 @@ def promote(
             tag_version(name, challenger, {BEFORE_TAG: str(champion)}, uri)
         set_alias(name, CHAMPION, challenger, uri)
     return decision
+
+
+def challenger_of(name: str, reference: str | None, uri: str) -> int:
+    """Return the version of a registered model that a reference means, by default its alias "challenger".
+
+    Raises StageError if there is no such version, or it is of another model.
+    """
+    from pipelines.registry.models import CHALLENGER, current_version
+
+    pinned, _ = current_version(reference or f"{name}@{CHALLENGER}", uri)
+    found, _, version = pinned.partition("/")
+    if found != name:
+        raise StageError(
+            f"{NAME}: {reference} is not a version of {name}, the model of the configuration: give that of {found}, "
+            f"or --set registry.name={found}"
+        )
+    return int(version)
 
 
 def unreadable(reference: str, uri: str) -> str | None:
@@ -167,7 +184,6 @@ def guarded_falls(
 def main() -> None:
     """Read the command line, and promote a version, roll back, or clear the champion."""
     from pipelines.config import load_config
-    from pipelines.registry.models import CHALLENGER
     from pipelines.runtime.cli import make_parser, say
     from pipelines.stages.model_evaluation import check_named, compare_references, measure_reference
 
@@ -182,7 +198,7 @@ def main() -> None:
     if options.dry_run and (options.rollback or options.clear):
         say(f"would {'roll back' if options.rollback else 'clear the champion of'} {name}")
     elif options.dry_run:
-        say(f"would judge {check_named(options.model or f'{name}@{CHALLENGER}', config)}")
+        say(f"would judge {check_named(f'{name}/{challenger_of(name, options.model, uri)}', config)}")
     elif options.clear:
         say(f"{name} has no champion now, in place of version {clear(name, uri)}")
     elif options.rollback:

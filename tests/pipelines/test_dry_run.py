@@ -99,7 +99,7 @@ def test_nothing_is_written(
         assert "up to date" in printed
 
 
-@pytest.mark.parametrize("command", ["evaluate --model", "compare", "mine", "promote"])
+@pytest.mark.parametrize("command", ["evaluate --model", "compare", "mine"])
 @pytest.mark.parametrize(
     ("model", "data", "message"),
     [

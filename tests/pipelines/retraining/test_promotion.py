@@ -212,6 +212,11 @@ def test_what_is_not_there_is_said(uri: str, client: MlflowClient, tmp_path: Pat
         judged(uri, contest)
     with pytest.raises(StageError, match="'shop' has no champion"):
         rollback("shop", uri)
+    register(client)
+    client.create_registered_model("store")
+    client.create_model_version("store", "/nowhere")
+    with pytest.raises(StageError, match=r"store/1 is not a version of shop, .* --set registry\.name=store"):
+        promote("shop", uri, {}, contest, lambda _: RSUM, "store/1")
     with pytest.raises(RegistryError, match="there is no MLflow database"):
         judged(f"sqlite:///{tmp_path}/empty/mlflow.db", Contest(tmp_path))
 
