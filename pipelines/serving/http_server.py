@@ -144,7 +144,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _hang_up(self) -> None:
         if not self.transport.is_closing():
             limits.count("closed")
-            self.transport.abort()
+        self.transport.abort()  # one that is closing as well: it has something to send that nobody reads
 
     @property
     def _address(self) -> str:

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 from starlette.types import Receive, Scope, Send
 
@@ -166,3 +167,22 @@ def test_a_slow_body_and_a_pause_between_requests_are_none_of_its_business(port:
         assert connection.getresponse().read() == b"ok"
         time.sleep(LIMIT * 2)
     connection.close()
+
+
+def test_clients_that_do_not_read_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server has closed their connections, which stay as long as there is something to send."""
+    monkeypatch.setattr(limits, "MAX_CONNECTIONS", 20)
+    headers = [(b"content-length", b"20000000"), (b"connection", b"close")]
+
+    async def answer_at_length(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": bytes(20_000_000)})
+
+    with listening(answer_at_length, bound("127.0.0.1", 0)) as port, contextlib.ExitStack() as stack:
+        for _ in range(40):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+            client.sendall(REQUEST)
+            assert client.recv(1) == b"H"
+        time.sleep(0.1)
+        ends = [end for end in psutil.Process().net_connections("tcp") if end.laddr.port == port and end.raddr]
+        assert len(ends) <= 10
