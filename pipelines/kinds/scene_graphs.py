@@ -20,7 +20,8 @@ def require_graphs(split: SplitData) -> Path:
     """Return the directory of a split's graphs; StageError if its captions have not been parsed."""
     if split.graphs is None:
         raise StageError(
-            f"the model reads the scene graphs of captions, which have not been parsed: run `{command('parse')}` first"
+            f"the model reads the scene graphs of captions, which have not been parsed: run `{command('parse')}` with "
+            "the same options first"
         )
     return split.graphs
 
@@ -43,7 +44,7 @@ def graphs_of(split: SplitData) -> Iterator[list[SceneGraph]]:
             raise StageError(
                 f"parse: the graphs in {directory} are not of the captions in {split.reader.directory}: image {image} "
                 f"is {image_id!r}, where the features have {meta['image_id']!r}; delete the folder and run "
-                f"`{command('parse')}` again"
+                f"`{command('parse')}` again with the same options"
             )
         yield [graph for _, graph in captions]
 

@@ -64,8 +64,7 @@ def newer_model(folder: Path, tracking_uri: str) -> str:
     from pipelines.registry.models import newer_version
 
     state = read_state(folder)
-    newer = newer_version(state["model"], tracking_uri) if state is not None else ""
-    if not newer or state is None:
+    if state is None or not (newer := newer_version(state["model"], tracking_uri)):
         return ""
     again = command("index", "--name", folder.name, "--model", state["model"].partition("/")[0])
     return f"{folder.name}: {newer}; to index the images again with it: {again}"

@@ -295,8 +295,8 @@ def _write_manifest(split: Split, reused: int = 0) -> None:
         raise StageError(
             f"{NAME}: {lacking:,} of the {counts['records']:,} images of {split.name} were skipped "
             f"({_by_reason(skipped)}), and features.max_skipped allows {split.max_skipped:.0%}, but never all: check "
-            f"the data set and run `{command('extract', '--retry-failed')}`, or raise the limit, which makes no shard "
-            "again"
+            f"the data set and run `{command('extract', '--retry-failed')}` with the same options, or raise the limit, "
+            "which makes no shard again"
         )
     revision = split.revision + (split.skipped not in (None, skipped))
     content = {"split": split.name, "counts": counts, "set_aside": skipped, "revision": revision}

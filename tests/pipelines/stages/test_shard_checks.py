@@ -176,7 +176,8 @@ def test_more_skipped_images_than_allowed_end_the_stage(tmp_path: Path) -> None:
     assert str(refused.value) == (
         "extract: 5 of the 8 images of train were skipped (5 cannot be read: the disk does not answer), and "
         f"features.max_skipped allows 50%, but never all: check the data set and run "
-        f"`{command('extract', '--retry-failed')}`, or raise the limit, which makes no shard again"
+        f"`{command('extract', '--retry-failed')}` with the same options, or raise the limit, which makes no shard "
+        "again"
     )
     assert not extract.plan(config, {}).complete
     raised = load_config(None, [*OPTIONS, f"work_dir={tmp_path}/work", "features.max_skipped=0.7"])
