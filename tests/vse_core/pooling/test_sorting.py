@@ -27,7 +27,9 @@ def naive_sum(features: torch.Tensor, lengths: torch.Tensor, weights: torch.Tens
 def draw(lengths: list[int], padding: int, dim: int, views: int, seed: int) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator().manual_seed(seed)
     size = max(lengths) + padding
-    features = torch.randn(len(lengths), size, dim, generator=generator, dtype=torch.float64)
+    # Each value once, also in float32: of two equal ones either may have the gradient of either rank.
+    values = torch.randperm(len(lengths) * size * dim, generator=generator, dtype=torch.float64)
+    features = (4 * values / len(values) - 2).view(len(lengths), size, dim)
     weights = torch.randn(len(lengths), views, size, generator=generator, dtype=torch.float64)
     return features, torch.tensor(lengths), weights
 
