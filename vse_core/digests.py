@@ -15,6 +15,11 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
+def memory_ran_out(error: BaseException) -> bool:
+    """Return whether an error means that memory is short, in the words of the kernel or of PyTorch."""
+    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error)
+
+
 class DamageError(ValueError):
     """A file cannot be what was saved; the message names it."""
 
@@ -24,10 +29,10 @@ def damage_named(path: Path) -> Iterator[None]:
     """Turn an error of reading a file into a DamageError that names it, but if it is not there, or memory ran out."""
     try:
         yield
-    except (FileNotFoundError, MemoryError):
+    except FileNotFoundError:
         raise
     except Exception as error:  # JSON, safetensors and torch each have their own
-        if "allocate memory" in str(error) or "out of memory" in str(error):  # the kernel's and PyTorch's words
+        if memory_ran_out(error):
             raise
         raise DamageError(f"{path} is damaged ({first_line(error)}): restore it from a copy") from error
 

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
-from vse_core.digests import first_line
+from vse_core.digests import first_line, memory_ran_out
 
 # All that a state dict and the options of a training name. Torch's own list has constructors that take a size, such as
 # bytearray: 60 bytes could ask for any amount of memory.
@@ -39,8 +39,9 @@ def read_tensor_file(path: Path) -> Any:
         with torch.serialization.safe_globals([(SimpleNamespace, "argparse.Namespace")]):
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch, zipfile and pickletools each have their own
+        short = "memory ran out: free some and try again; if it happens again: " if memory_ran_out(error) else ""
         raise TensorFileError(
-            f"{path} cannot be read as tensors alone ({first_line(error)}); nothing in it was executed"
+            f"{short}{path} cannot be read as tensors alone ({first_line(error)}); nothing in it was executed"
         ) from error
 
 

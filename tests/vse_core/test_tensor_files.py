@@ -68,6 +68,19 @@ def test_a_hostile_file_costs_nothing(tmp_path: Path, name: str, reader: str) ->
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("reader", READERS)
+def test_memory_that_runs_out_is_told_before_the_file_is_blamed(
+    tmp_path: Path, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object, **__: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")
+
+    torch.save({"a": torch.ones(2)}, tmp_path / "x.pth")
+    monkeypatch.setattr(torch, "load", load)
+    with pytest.raises((TensorFileError, ExtractorError), match=r"^memory ran out.*: free some and try again"):
+        READERS[reader](tmp_path / "x.pth")
+
+
 @pytest.mark.parametrize("form", ["new", "old"])
 @pytest.mark.parametrize("reader", READERS)
 def test_tensors_are_read_and_those_that_claim_more_than_was_stored_refused(

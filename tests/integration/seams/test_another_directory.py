@@ -13,8 +13,6 @@ import pytest
 import yaml
 from PIL import Image
 
-pytestmark = pytest.mark.integration
-
 ROOT = Path(__file__).resolve().parents[3]
 # The program, without what it is called by.
 PROGRAMS = {
