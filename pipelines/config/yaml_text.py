@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from pipelines.schema.fields import DECIMAL
+
 # Far above any configuration, far below what would exhaust memory.
 _MOST_VALUES, _DEEPEST, _MOST_BYTES = 100_000, 50, 4_000_000
 # The words and decimal numbers of YAML 1.2's core schema, each with the signs that it begins with.
@@ -14,7 +16,7 @@ _WORDS = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
     ("int", r"[-+]?[0-9]+", list("-+0123456789")),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
+    ("float", DECIMAL.pattern, list("-+.0123456789")),
     ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", list("-+.")),
 )
 

@@ -16,7 +16,7 @@ from preprocessing.storage.redaction import secrets_in
 Number = TypeVar("Number", int, float)
 
 _LARGEST, _LONGEST_NAME = 2**63, 255
-_DECIMAL = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+DECIMAL = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) (epoch|step)s?")
 
 
@@ -85,7 +85,7 @@ def folder_or_hub_name(value: str) -> str:
 
 def _number(value: object) -> object:
     """Refuse `epochs: true` and `1_000`, which pydantic would read as 1 and 1000, and what only YAML 1.1 reads."""
-    if isinstance(value, bool) or (isinstance(value, str) and not _DECIMAL.fullmatch(value)):
+    if isinstance(value, bool) or (isinstance(value, str) and not DECIMAL.fullmatch(value)):
         raise ValueError(f"must be a number, in decimal (12, 0.5, 1e-3), got {value!r:.60}")
     return value
 

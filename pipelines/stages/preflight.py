@@ -17,7 +17,7 @@ from pipelines.config.training import CHOICE_PROTOCOLS, GRAPH_PROTOCOLS
 from pipelines.evaluation.protocol_files import protocol_files
 from pipelines.runtime.cluster import cluster_address, local_cpus
 from pipelines.runtime.stage import READ
-from pipelines.tracking.client import require_driver
+from pipelines.tracking.client import DATABASE_PORTS, require_driver
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.datasets.checks import require_file, require_image_folder
 from preprocessing.datasets.choices import BENCHMARKS
@@ -32,7 +32,6 @@ _BERT_FILES = {
     "weights": ["*.safetensors"],
     "tokenizer": ["tokenizer.json", "vocab.txt", "vocab.json"],
 }
-_DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 
 def check_before_start(config: PipelineConfig) -> None:
@@ -243,10 +242,10 @@ def check_tracking(uri: str, is_dry_run: bool = False) -> None:
         _check_writable("tracking.uri", Path(uri.removeprefix("sqlite:///")).parent, is_dry_run)
     elif scheme in ("http", "https"):
         _check_server(uri)
-    elif scheme.partition("+")[0] in _DATABASE_PORTS:
+    elif scheme.partition("+")[0] in DATABASE_PORTS:
         host, port = _host_and_port("tracking.uri", uri)
         require_driver(uri)
-        if not _answers(host, port or _DATABASE_PORTS[scheme.partition("+")[0]]):
+        if not _answers(host, port or DATABASE_PORTS[scheme.partition("+")[0]]):
             raise ConfigError(f"tracking.uri: no database answers at {host}; start it or correct the address")
     else:
         raise ConfigError(

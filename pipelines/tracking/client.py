@@ -27,7 +27,8 @@ _MLFLOW_SETTINGS = {
 
 
 _SQLITE, _SETUP_LOCK, _SQLITE_SECONDS = "sqlite:///", ".mlflow.lock", 20.0
-_SERVERS = ("postgresql", "mysql", "mssql")
+# Databases of servers, with their ports.
+DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _DATABASE_ADVICE = {
     "disk is full": "make room on the disk of that file, and run the same command again",
     "database is locked": "another process has locked it: end that, or run the same command again later",
@@ -59,7 +60,7 @@ def connect(uri: str) -> MlflowClient:
 
 def require_driver(uri: str) -> None:
     """Raise TrackingError if the address is of a database whose driver, a Python package, is missing or unknown."""
-    if not uri.startswith(_SERVERS):
+    if not uri.startswith(tuple(DATABASE_PORTS)):
         return
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import SQLAlchemyError
