@@ -104,7 +104,7 @@ def _text_rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, Any,
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as raw:
         text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
         # Strict: a quote that is never closed would otherwise take the rest of the file into one caption.
-        rows = csv.reader(text, delimiter=_SEPARATORS[_kind(path)], strict=True)
+        rows = _split(path, csv.reader(text, delimiter=_SEPARATORS[_kind(path)], strict=True))
         with damage_as(DatasetError, f"{path}: not a table in utf-8", "copy it again, or convert it"):
             header = next(rows, [])
             places = [_place(path, header, column) for column in columns]
@@ -117,6 +117,17 @@ def _text_rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, Any,
                         "hold separators or line ends"
                     )
                 yield number, row[places[0]], row[places[1]]
+
+
+def _split(path: Path, rows: Any) -> Iterator[list[str]]:
+    """Yield the rows of a csv.reader; DatasetError names the line that is not as the format has it."""
+    try:
+        yield from rows
+    except csv.Error as error:
+        raise DatasetError(
+            f"{path}, line {rows.line_num}: {error}; put a value that begins with a quote, or holds separators or line "
+            "ends, in quotes, and double each quote in it"
+        ) from error
 
 
 def _parquet_rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, Any, Any]]:

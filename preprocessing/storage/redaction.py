@@ -55,11 +55,14 @@ def redacted(text: str) -> str:
 
 
 def redacted_values(content: Any) -> Any:
-    """Return the contents of a JSON file with every text in them redacted."""
+    """Return the contents of a JSON file with every text in them redacted, that of a key such as `api_key` wholly."""
     if isinstance(content, str):
         return redacted(content)
     if isinstance(content, Mapping):
-        return {name: redacted_values(value) for name, value in content.items()}
+        return {
+            name: HIDDEN if isinstance(value, str) and SECRET_NAME.fullmatch(str(name)) else redacted_values(value)
+            for name, value in content.items()
+        }
     return [redacted_values(value) for value in content] if isinstance(content, list | tuple) else content
 
 

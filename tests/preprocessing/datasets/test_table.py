@@ -82,6 +82,7 @@ def test_absolute_addresses_need_no_folder(tmp_path: Path) -> None:
         ("", r"no column 'image'; it has no header"),
         ("image,caption\n", r"has no rows"),
         ("image,caption\n,x\n", r"row 2: 'image' is ''"),
+        ('image,caption\na.jpg,"x" y\n', r"line 2: ',' expected after .*double each quote"),
         ("image,caption\n../a.jpg,x\n", r"row 2: image: the name '\.\./a\.jpg' is not a path inside"),
     ],
 )

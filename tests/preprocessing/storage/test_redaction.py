@@ -156,6 +156,10 @@ def test_the_value_of_a_secret_variable_stays_in_no_spelling(name: str, secret: 
         assert redacted_values({"a": [secret, 1], "b": {"c": secret}}) == {"a": ["***", 1], "b": {"c": "***"}}
 
 
+def test_the_value_of_a_secret_key_is_hidden() -> None:
+    assert redacted_values({"s3": {"api_key": "abc"}, "keys": "abc"}) == {"s3": {"api_key": "***"}, "keys": "abc"}
+
+
 @given(
     address=st.from_regex(
         r"(postgresql|redis|https?)://[a-z0-9.-]{1,9}(:[0-9]{1,5})?(/[a-z0-9/._-]{0,20})?", fullmatch=True
