@@ -1,6 +1,7 @@
 """The command line that the scripts share: `--config`, `--set`, `--dry-run`, messages for errors, and tables."""
 
 import argparse
+import io
 import logging
 import math
 import os
@@ -123,6 +124,9 @@ def guarded(command: Callable[[], int | None]) -> int:
     keyboard: runs are ended as KILLED, and the next start resumes.
     """
     _open_streams()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal whose encoding lacks a sign shows its number
+            stream.reconfigure(errors="backslashreplace")
     handler = logging.StreamHandler()
     handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

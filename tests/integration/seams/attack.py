@@ -7,13 +7,14 @@ Each case ends in one of four outcomes:
 - silent: another result, or something lost, without a word;
 - internal: a traceback, an internal error, a crash, or no end.
 
-The last two are defects. `attacked` writes the counts of a class to tests/benchmarks/results/attacks.json, under
-`VSE_ATTACKS` (default: after), so that a count that changes shows as a change of that file.
+The last two are defects. With `VSE_ATTACKS=after` the counts of a class are written to
+tests/benchmarks/results/attacks.json, of which docs/failures.md has the table.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import runpy
@@ -94,6 +95,7 @@ def forked(run: Callable[[], object], seconds: float = _SECONDS) -> Result:
 
 
 def _as_command(run: Callable[[], object]) -> int:
+    logging.root.handlers = []  # those of this process
     sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     try:
@@ -124,7 +126,7 @@ def attacked(name: str, cases: Iterable[Case]) -> list[str]:
 
 
 def recorded(name: str, results: Iterable[tuple[str, Result, Callable[[str], bool]]]) -> list[str]:
-    """Count the outcomes of a class in the file of results, and describe the silent and internal ones."""
+    """Count the outcomes of a class, and describe the silent and internal ones."""
     counts, defects = Counter[str](), []
     for case, result, correct in results:
         found = outcome(result, correct)
@@ -132,8 +134,8 @@ def recorded(name: str, results: Iterable[tuple[str, Result, Callable[[str], boo
         if found in ("silent", "internal"):
             said = result.err.strip() or result.out.strip()
             defects.append(f"{found}: {case}: status {result.code}: {said[-700:]}")
-    content = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
-    row = {"cases": counts.total(), **{each: counts[each] for each in OUTCOMES}}
-    content.setdefault(name, {})[os.environ.get("VSE_ATTACKS", "after")] = row
-    RESULT.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    if column := os.environ.get("VSE_ATTACKS"):
+        content = json.loads(RESULT.read_text(encoding="utf-8"))
+        content.setdefault(name, {})[column] = {"cases": counts.total(), **{each: counts[each] for each in OUTCOMES}}
+        RESULT.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return defects

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import os
 import signal
@@ -207,3 +208,11 @@ def test_a_message_of_our_own_is_all_that_is_printed(kind: type[Exception], caps
         assert capsys.readouterr().err == "error: a name that is no text: \\udce9\n"
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_terminal_that_lacks_a_sign_shows_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert guarded(lambda: say("röter Ring")) == 0
+    sys.stdout.flush()
+    assert written.getvalue() == b"r\\xf6ter Ring\n"
