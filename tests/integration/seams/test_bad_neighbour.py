@@ -62,8 +62,8 @@ def test_full_trains_with_what_can_be_used(photos: Path, work_dir: Path, encoder
     grid = ["features={extractor: grid, weights: tiny_resnet, random_seed: 0}"]
     pixels = [
         "features={extractor: images}",
-        "model.image={name: backbone, architecture: resnet18, image_size: 32, pooling: {name: gpo}, "
-        "frozen_epochs: 0, learning_rate_factor: 1}",
+        "model.image={name: backbone, architecture: resnet50, image_size: 64, pooling: {name: gpo}, "
+        "frozen_epochs: 0, learning_rate_factor: 0.1}",
         "training.image_augmentation=true",
         "training.size_augmentation=grid",
     ]
