@@ -40,12 +40,15 @@ class Journal:
 
         `choose` is called at the first start.
         """
-        path = self.of(identity) / START
-        chosen = self._read(path)
+        chosen = self._read(self.of(identity) / START)
         if chosen is None:
             chosen = choose()
-            self._write(path, chosen)
+            self.keep_start(identity, chosen)
         return chosen
+
+    def keep_start(self, identity: str, start: Mapping[str, Any]) -> None:
+        """Keep the initial model of a retraining."""
+        self._write(self.of(identity) / START, start)
 
     def data(self, identity: str, split: str) -> DataManifest | None:
         """Return the hashes of a split in a retraining; None where there are none."""

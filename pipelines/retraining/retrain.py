@@ -99,6 +99,7 @@ def _train_and_judge(
         tracker.set_tags({"vse.new": _changes(growth)})
         start = journal.start(identity, lambda: _starting_model(config))
         started, start = _started(config, start)
+        journal.keep_start(identity, start)  # a restart begins from the same weights
         plans = run_stages(started, STAGES, within=tracker.run_id)
         name, guards = config.registered_model, config.registry.guards
         challenger = f"{name}/{_registered_version(plans)}"
