@@ -4,25 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from pipelines.evaluation.rsum import Rsum
 from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageError, StageReport, manifest_in
 from vse_core.digests import DigestError
 
 NAME = "promote"
 DECISION_TAG, BEFORE_TAG = "vse.decision", "vse.champion_before"
-
-
-@dataclass(frozen=True)
-class Rsum:
-    """The RSUM of a model, its 95 % interval, and that of a random ranking."""
-
-    value: float
-    low: float
-    high: float
-    chance: float
-
-    def __str__(self) -> str:
-        return f"RSUM {self.value:.1f} ({self.low:.1f} to {self.high:.1f}), chance {self.chance:.1f}"
 
 
 @dataclass(frozen=True)

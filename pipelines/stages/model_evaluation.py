@@ -11,9 +11,9 @@ from pipelines.config.training import EVALUATION_PROTOCOLS, PROTOCOL_FOLDERS
 from pipelines.evaluation.comparison import compare
 from pipelines.evaluation.ensemble import EvaluatedModel, evaluate_ensemble, in_one_order
 from pipelines.evaluation.evaluator import GALLERY, NAME, VERSION
+from pipelines.evaluation.rsum import Rsum
 from pipelines.inference.feature_check import require_features
 from pipelines.kinds import saved_kind
-from pipelines.retraining.promotion import Rsum
 from pipelines.runtime.cli import make_parser, say
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerprint, manifest_in

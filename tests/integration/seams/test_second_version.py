@@ -20,9 +20,10 @@ from typing import Any
 import mlflow
 import pytest
 
+from pipelines.evaluation.rsum import Rsum
 from pipelines.inference import export
 from pipelines.registry.models import find_bundle, register_bundle
-from pipelines.retraining.promotion import Rsum, promote
+from pipelines.retraining.promotion import promote
 from pipelines.retrieval import index_images, search
 from pipelines.runtime.cli import guarded
 from pipelines.runtime.stage import StageReport

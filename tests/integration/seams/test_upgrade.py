@@ -16,6 +16,7 @@ import pytest
 from mlflow import MlflowClient
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.evaluation.rsum import Rsum
 from pipelines.inference import export
 from pipelines.registry.models import CHALLENGER, CHAMPION, FINGERPRINT_TAG, aliases_of, register_bundle, set_alias
 from pipelines.retraining import promotion, retrain
@@ -107,7 +108,7 @@ def test_an_old_champion_counts_as_none(
     assert "tiny/1, the champion, cannot be read and counts as none; tiny means tiny/2" in capsys.readouterr().err
     assert retrain._started(config, {"version": 1}) == (config, {"version": None})
     assert "tiny/1, the champion, cannot be loaded: training starts from scratch" in capsys.readouterr().err
-    rsum = promotion.Rsum(200.0, 190.0, 210.0, chance=6.0)
+    rsum = Rsum(200.0, 190.0, 210.0, chance=6.0)
     assert promotion.promote("tiny", uri, {}, pytest.fail, lambda _: rsum).promoted
     assert "tiny: the champion, version 1, cannot be loaded and counts as none" in capsys.readouterr().err
     assert aliases_of("tiny", uri) == {CHAMPION: 2, CHALLENGER: 2}

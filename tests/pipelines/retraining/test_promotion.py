@@ -11,13 +11,13 @@ import pytest
 from mlflow import MlflowClient
 
 from pipelines.config import load_config
+from pipelines.evaluation.rsum import Rsum
 from pipelines.registry.models import CHALLENGER, CHAMPION, RegistryError, aliases_of
 from pipelines.retraining import promotion
 from pipelines.retraining.promotion import (
     BEFORE_TAG,
     DECISION_TAG,
     Decision,
-    Rsum,
     clear,
     guarded_falls,
     promote,
