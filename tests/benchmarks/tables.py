@@ -319,13 +319,14 @@ def training_failures_table() -> str:
 
 
 def attacks_table() -> str:
-    """The table of attacks: cases of each class, and what came of them before these parts and now."""
+    """The table of attacks: cases of each class, and what came of them, before and after if both were counted."""
     kinds = ("told", "harmless", "silent", "internal")
     rows = []
     for name, row in _read("attacks").items():
-        before = row.get("before", {})
-        pairs = [f"{before.get(kind, 'not measured')} / {row['after'][kind]}" for kind in kinds]
-        rows.append([name, str(row["after"]["cases"]), *pairs])
+        counted = [row[when] for when in ("before", "after") if when in row]
+        rows.append(
+            [name, f"{row['after']['cases']:,}", *(" / ".join(str(each[kind]) for each in counted) for kind in kinds)]
+        )
     return _table(["class", "cases", *kinds], rows)
 
 
