@@ -355,7 +355,7 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> PipelineCon
     Layers, later ones win: the preset that the file names, the files that it inherits, the file, the overrides.
 
     `overrides` are `key.in.dots=value` items, the value as YAML; without a path it is the embedded default, generated
-    scenes. Raises ConfigError where anything about it is wrong; one message for all that was found.
+    scenes. Raises ConfigError if anything about it is wrong; one message for all that was found.
     """
     layers = [*file_layers(path or DEFAULT_CONFIG), *(override_layer(item) for item in overrides)]
     preset = merged(layers).get("preset", PipelineConfig.model_fields["preset"].default)

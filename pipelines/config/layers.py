@@ -33,7 +33,7 @@ class Layer:
 def read_layer(path: Path) -> Layer:
     """Read a YAML file of configuration.
 
-    Raises ConfigError where it cannot be read, is not YAML, or does not hold a mapping.
+    Raises ConfigError if it cannot be read, is not YAML, or does not hold a mapping.
     """
     try:
         values = read_yaml(path)
@@ -47,7 +47,7 @@ def read_layer(path: Path) -> Layer:
 def file_layers(path: Path, heirs: tuple[Path, ...] = ()) -> list[Layer]:
     """Read a YAML file of configuration; `inherits: base.yaml` puts another one, from the same folder, below it.
 
-    `heirs` are the files that inherit it. Raises ConfigError where a file cannot be read, is not YAML, does not hold a
+    `heirs` are the files that inherit it. Raises ConfigError if a file cannot be read, is not YAML, does not hold a
     mapping, or inherits itself.
     """
     if path in heirs:
@@ -63,7 +63,7 @@ def file_layers(path: Path, heirs: tuple[Path, ...] = ()) -> list[Layer]:
 def override_layer(item: str) -> Layer:
     """Read one `key.in.dots=value` of the command line; the value is YAML.
 
-    Raises ConfigError where it is not of that form.
+    Raises ConfigError if it is not of that form.
     """
     key, separator, text = item.partition("=")
     keys = key.strip().split(".")

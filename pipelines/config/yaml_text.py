@@ -28,6 +28,7 @@ class _StrictLoader(yaml.SafeLoader):
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return a mapping; refuse one with a key twice."""
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = str(self.construct_object(key_node, deep=True))

@@ -32,7 +32,7 @@ def compare(
 
     The run in MLflow has under ``SPLIT/difference/``: ``rsum``, ``rsum_low``, ``rsum_high``, ``rsum_p`` and so on for
     every recall, and ``i2t_won``, ``i2t_lost``, ``i2t_drawn``, ``i2t_gained``, ``i2t_missed``, ``t2i_won`` and so on.
-    Raises StageError where the two were not evaluated on the same images and captions.
+    Raises StageError if the two were not evaluated on the same images and captions.
     """
     from pipelines.tracking import PipelineRuns
 

@@ -60,7 +60,7 @@ class EvaluationData:
 def evaluate_into(data: EvaluationData, model: Path, stage: StageDir, tracker: Tracker) -> str:
     """Evaluate a model and complete the stage with its gallery, figures and metrics; returns a summary.
 
-    Raises StageError where the model does not fit the features, or a protocol the split.
+    Raises StageError if the model does not fit the features, or a protocol the split.
     """
     embedded = embed_split(data, model)
     directory = stage.create()
@@ -159,7 +159,7 @@ class EmbeddedSplit:
 def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
     """Load a model directory and embed the evaluation split with it.
 
-    Raises ShardError where the split has not been extracted, and StageError where the model was trained on other
+    Raises ShardError if the split has not been extracted, and StageError where the model was trained on other
     features, or a protocol is not for this split.
     """
     from pipelines.evaluation.protocols.rankings import require_published

@@ -70,7 +70,7 @@ class QueryError(ValueError):
 class Embedder:
     """Embeds texts and images with a saved model and its extractor (see `write_extractor`), on a GPU by default.
 
-    Raises FileNotFoundError where a directory lacks a file, and ValueError where the files do not fit each other.
+    Raises FileNotFoundError if a directory lacks a file, and ValueError where the files do not fit each other.
     """
 
     def __init__(self, model: Path, extractor: Path, device: str | None = None) -> None:
@@ -122,7 +122,7 @@ class Embedder:
     def embed_features(self, features: Sequence[np.ndarray]) -> Tensor:
         """Embed images by features (N, F), as the model's extractor gives them, into (B, K, D) unit vectors.
 
-        They are rounded to float16, as those of shards are. Raises QueryError where the model takes pixels, or features
+        They are rounded to float16, as those of shards are. Raises QueryError if the model takes pixels, or features
         are of another width, none, or not finite in float16.
         """
         checked = [self._checked_features(position, features_NF) for position, features_NF in enumerate(features)]

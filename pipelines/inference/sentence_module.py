@@ -50,7 +50,7 @@ class VisualSemanticModule(InputModule):
         return {"inputs": [prompt + item if prompt and isinstance(item, str) else item for item in inputs]}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Embed texts or images: `sentence_embedding` (B, D); ValueError where an image has several views."""
+        """Embed texts or images: `sentence_embedding` (B, D); ValueError if an image has several views."""
         inputs = features["inputs"]
         if not isinstance(inputs[0], Image.Image):
             # A text that is too long is cut, as sentence-transformers' own modules cut it.

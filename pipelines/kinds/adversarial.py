@@ -155,7 +155,7 @@ class HardNegativesKind(AdversarialKind):
     def prepare(
         self, settings: KindSettings, train: SplitData, evaluation: SplitData, directory: Path
     ) -> tuple[CaptionEncoder, dict[str, float]]:
-        """Make the caption encoder, and write the table's captions; StageError where it is none, or of other images."""
+        """Make the caption encoder, and write the table's captions; StageError if it is none, or of other images."""
         assert isinstance(settings.loss, HardNegativesLoss)
         caption_encoder, facts = ModelKind.prepare(self, settings, train, evaluation, directory)
         report = _write_hard_negatives(settings.loss.table, train.reader, directory / ADVERSARIAL)

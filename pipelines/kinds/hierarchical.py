@@ -179,7 +179,7 @@ def role_graph_table(path: Path, split: SplitData) -> RoleGraphTable:
 
     A process reads the JSON once.
 
-    Raises StageError where the file is missing or malformed, or lacks a caption.
+    Raises StageError if the file is missing or malformed, or lacks a caption.
     """
     from preprocessing.captions.role_graphs import RoleGraphError, RoleGraphTable
 

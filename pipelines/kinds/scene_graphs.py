@@ -52,7 +52,7 @@ def graphs_of(split: SplitData) -> Iterator[list[SceneGraph]]:
 def write_pools(settings: KindSettings, train: SplitData, directory: Path) -> Pools:
     """Write the words that negatives and adversarial captions are made with into a run's directory.
 
-    Raises StageError where the training captions have too few different words.
+    Raises StageError if the training captions have too few different words.
     """
     from preprocessing.captions.pools import Pools, PoolsError
 

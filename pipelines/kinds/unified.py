@@ -214,7 +214,7 @@ class UnifiedKind(ModelKind):
 
 
 def _vocabulary(caption_encoder: CaptionEncoder) -> Vocabulary:
-    """Return the words that components are looked up in; StageError where the model reads pieces of words."""
+    """Return the words that components are looked up in; StageError if the model reads pieces of words."""
     if caption_encoder.vocabulary is None:
         raise StageError("UniVSE looks components up by their words, and this model reads pieces of words")
     return caption_encoder.vocabulary
@@ -237,7 +237,7 @@ def _settings(text: TextEncoderConfig) -> ComponentTextEncoderConfig:
 def _negative_sampler(
     settings: KindSettings, train: SplitData, vocabulary: Vocabulary, directory: Path
 ) -> NegativeSampler:
-    """Return the sampler of negatives, from the pools in a run's directory; StageError where words are too few."""
+    """Return the sampler of negatives, from the pools in a run's directory; StageError if words are too few."""
     from preprocessing.captions.negatives import NegativeCounts, NegativeSampler, NegativesError
     from preprocessing.captions.pools import Pools, PoolsError
 

@@ -77,7 +77,7 @@ def register_bundle(
 
     A fingerprint that is registered already is not registered again. The requirements are what pip installs for the
     model. The tags go to the version, the metrics to the active run with the id of the logged model, so that MLflow
-    shows them with the model. Raises RuntimeError where no run is active.
+    shows them with the model. Raises RuntimeError if no run is active.
     """
     run = mlflow.active_run()
     if run is None:
@@ -235,7 +235,7 @@ def describe_version(name: str, version: int, text: str, tracking_uri: str) -> N
 
 
 def _client(tracking_uri: str) -> MlflowClient:
-    """Return a client of a server or database; RegistryError where there is no such database, or TrackingError."""
+    """Return a client of a server or database; RegistryError if there is no such database, or TrackingError."""
     database = tracking_uri.removeprefix("sqlite:///")
     if database != tracking_uri and not Path(database).is_file():
         # MLflow would make an empty one.

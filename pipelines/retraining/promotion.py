@@ -117,7 +117,7 @@ def clear(name: str, uri: str) -> int:
 def rollback(name: str, uri: str) -> tuple[int, int]:
     """Make the champion before this one champion again; returns the versions of the old and the new champion.
 
-    Raises StageError where there is no champion, none before it, or that one cannot be loaded.
+    Raises StageError if there is no champion, none before it, or that one cannot be loaded.
     """
     from pipelines.registry.models import CHAMPION, aliases_of, set_alias, tag_version, tags_of
 
@@ -156,7 +156,7 @@ def guarded_falls(
 ) -> list[str]:
     """Describe each guarded metric that has fallen by more than its limit.
 
-    Raises StageError where the evaluation has no such metric.
+    Raises StageError if the evaluation has no such metric.
     """
     fallen = []
     for name, limit in guards.items():

@@ -28,7 +28,7 @@ NAME = "retrain"
 def retrain(config: PipelineConfig) -> str:
     """Retrain where data or settings are new; return the outcome in a line.
 
-    Raises BusyError where another retraining of this model is running, and StageError where a stage cannot do its work.
+    Raises BusyError if another retraining of this model is running, and StageError where a stage cannot do its work.
     """
     journal = _journal(config)
     with exclusive(config.mirror, journal.folder):

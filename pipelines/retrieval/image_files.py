@@ -34,7 +34,7 @@ def list_images(address: str) -> tuple[list[ImageFile], int]:
     """Return the images of a folder at any depth, or of a table's column `image`, by id, and the number of other files.
 
     An image's id is its name in the folder, or its value in the table, which is relative to the table's folder or an
-    address of its own. Raises StageError where there are no images, or a table cannot be read.
+    address of its own. Raises StageError if there are no images, or a table cannot be read.
     """
     suffix = Path(address).suffix.lower()
     if suffix in (*SEPARATORS, ".parquet") and not is_s3(address):

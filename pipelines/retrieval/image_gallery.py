@@ -122,7 +122,7 @@ def publish(folder: Path, state: dict[str, Any], table: pa.Table) -> None:
 
 
 def load_table(folder: Path, state: dict[str, Any]) -> pa.Table:
-    """Read ids and vectors; DigestError where the file was changed."""
+    """Read ids and vectors; DigestError if the file was changed."""
     directory = folder / state["current"]
     check_digests(directory, TABLE)
     return pyarrow.parquet.read_table(directory / TABLE)

@@ -52,7 +52,7 @@ class SearchModel:
     thumbnails: Mapping[str, Path] = field(default_factory=dict)
 
     def target_of(self, kind: Kind, wanted: Target | None = None) -> Target:
-        """Return what a query looks for: what is wanted, else the other kind, or images where there are no captions.
+        """Return what a query looks for: what is wanted, else the other kind, or images if there are no captions.
 
         Raises SearchError if captions are wanted and there are none.
         """

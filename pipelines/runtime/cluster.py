@@ -51,7 +51,7 @@ def is_connected() -> bool:
 def connect(configured: str | None) -> None:
     """Connect to Ray, once for all stages of a process.
 
-    `configured` is `ray.address` of the configuration. Raises ClusterError where the cluster does not answer or refuses
+    `configured` is `ray.address` of the configuration. Raises ClusterError if the cluster does not answer or refuses
     us.
     """
     if not is_connected():
@@ -61,7 +61,7 @@ def connect(configured: str | None) -> None:
 def join_or_start(address: str | None) -> None:
     """Connect to the cluster at an address, or start one on this machine where there is none.
 
-    Raises ClusterError where the cluster does not answer or refuses us.
+    Raises ClusterError if the cluster does not answer or refuses us.
     """
     # Ray warns about a change of this default at every start.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -205,7 +205,7 @@ class _Part(dict[str, Any]):
 def check_outputs(*directories: Path) -> None:
     """Compare the outputs in stage directories with the manifests there; readers of shards compare the tars.
 
-    Raises DigestError where one was changed.
+    Raises DigestError if one was changed.
     """
     for directory in directories:
         compare_digests(directory, manifest_in(directory)["digests"], directory / MANIFEST)

@@ -49,7 +49,7 @@ class Duration:
 
 
 def absolute(path: Path) -> Path:
-    """Make a path absolute; ValueError where no file can have it, or the home it begins with is nobody's here."""
+    """Make a path absolute; ValueError if no file can have it, or the home it begins with is nobody's here."""
     if any(len(os.fsencode(name)) > _LONGEST_NAME for name in path.parts):
         raise ValueError(f"a name in {path!s:.60}... has more bytes than a file's may have, at most {_LONGEST_NAME}")
     try:

@@ -63,7 +63,7 @@ _REQUESTS = 16
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:  # noqa: ARG001 (the first stage has none)
     """Find the shards that are there; `outputs` maps each split to its directory of shards.
 
-    Raises DatasetError where the data set is not as configured, and ConfigError where the extractor cannot be built, or
+    Raises DatasetError if the data set is not as configured, and ConfigError where the extractor cannot be built, or
     a shard is to be smaller than an image's features.
     """
     splits = splits_of(config)

@@ -41,7 +41,7 @@ def read_extractor(features: Features) -> Extractor:
 def extractor_identity(features: Features, mirror: Mirror) -> dict[str, Any]:
     """Return the identity of the extractor, or of all extractors that share the pass.
 
-    Raises ConfigError where an extractor cannot be built.
+    Raises ConfigError if an extractor cannot be built.
     """
     identities = [_identity(part, mirror) for part in features.parts]
     return identities[0] if len(identities) == 1 else {"several": identities}
@@ -50,7 +50,7 @@ def extractor_identity(features: Features, mirror: Mirror) -> dict[str, Any]:
 def extractor_bytes(features: Features, settings: DatasetConfig, dataset: Dataset, mirror: Mirror) -> int:
     """Return the bytes that an image takes in a shard, by the first usable image of the training split.
 
-    Raises ConfigError where the extractor cannot be built, or no image is usable.
+    Raises ConfigError if the extractor cannot be built, or no image is usable.
     """
     split = settings.train_split
 

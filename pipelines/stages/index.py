@@ -21,7 +21,7 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
     """Build the indices of images and captions, and measure the recall of an approximate one.
 
-    Raises StageError where there is no gallery yet.
+    Raises StageError if there is no gallery yet.
     """
     from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
     from pipelines.retrieval.gallery import Gallery

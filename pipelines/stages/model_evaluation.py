@@ -40,8 +40,8 @@ class NamedModel:
     def find(cls, reference: str, config: PipelineConfig) -> NamedModel:
         """Find a model directory, a registered model, or a pretrained dual encoder (hf:NAME or hf:FOLDER).
 
-        A name alone whose champion cannot be read means the newest version. Raises RegistryError where there is no such
-        model; ConfigError where there is no such folder; StageError where the pretrained weights cannot be used.
+        A name alone whose champion cannot be read means the newest version. Raises RegistryError if there is no such
+        model; ConfigError if there is no such folder; StageError if the pretrained weights cannot be used.
         """
         from pipelines.registry.models import find_model, without_champion
 
@@ -77,7 +77,7 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
 
     The model has its own caption encoder; the features must be those it was trained on.
 
-    Raises StageError where the model does not fit the features, or was trained on others.
+    Raises StageError if the model does not fit the features, or was trained on others.
     """
     from pipelines.training.checkpoints import weights_digest
 
@@ -108,7 +108,7 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
 def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
     """Evaluate each model by itself, and all together where there are several.
 
-    Raises StageError where a model does not fit its features, or the images, captions or protocols differ.
+    Raises StageError if a model does not fit its features, or the images, captions or protocols differ.
     """
     require_same_settings(models, "folds", "protocols", *PROTOCOL_FOLDERS)
     require_same_items(models)
@@ -124,7 +124,7 @@ def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
 def compare_models(first: NamedModel, second: NamedModel) -> StageReport:
     """Evaluate two models where they are not evaluated yet, and compare them.
 
-    Raises StageError where a model does not fit its features, or the images, captions or protocols differ.
+    Raises StageError if a model does not fit its features, or the images, captions or protocols differ.
     """
     require_same_settings([first, second], "folds")
     config, evaluated = first.config, (evaluate_model(first), evaluate_model(second))
@@ -135,7 +135,7 @@ def compare_models(first: NamedModel, second: NamedModel) -> StageReport:
 def compare_references(config: PipelineConfig, first: str, second: str) -> StageReport:
     """Find two models, and compare them on the data and features of one configuration.
 
-    Raises StageError where there is no such model, or it does not fit the features.
+    Raises StageError if there is no such model, or it does not fit the features.
     """
     return compare_models(NamedModel.find(first, config), NamedModel.find(second, config))
 
@@ -143,7 +143,7 @@ def compare_references(config: PipelineConfig, first: str, second: str) -> Stage
 def measure_reference(config: PipelineConfig, reference: str) -> Rsum:
     """Find a model, evaluate it if it is not evaluated yet, and return its RSUM next to that of a random ranking.
 
-    Raises StageError where there is no such model, or it does not fit the features.
+    Raises StageError if there is no such model, or it does not fit the features.
     """
     from pipelines.retrieval.gallery import Gallery
     from vse_core.evaluation.recall import chance_rsum

@@ -47,7 +47,7 @@ _COLOURS = ("blue", "vermillion", "green")
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
     """Find the shards of graphs that are there; `outputs` maps each split to its directory of shards.
 
-    Raises ConfigError where there is no such spaCy pipeline.
+    Raises ConfigError if there is no such spaCy pipeline.
     """
     splits = _splits(config, upstream)
     graphs = {split.name: split.graphs for split in splits}
@@ -59,7 +59,7 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
     """Make the missing shards on a pool of Ray actors, then write each split's manifest and log its counts.
 
-    Raises StageError where several actors died of the same shard, or a feature shard is missing, and ClusterError where
+    Raises StageError if several actors died of the same shard, or a feature shard is missing, and ClusterError where
     Ray cannot be reached.
     """
     splits = _splits(config, upstream)

@@ -37,8 +37,8 @@ _BERT_FILES = {
 def check_before_start(config: PipelineConfig) -> None:
     """Check everything that a configuration refers to, in about a second, or a few where a server does not answer.
 
-    Raises ConfigError where something is not there; one message with the key, the value and what to change; StageError
-    where a protocol is not for the split; DatasetError where the files of a protocol are not there.
+    Raises ConfigError if something is not there; one message with the key, the value and what to change; StageError
+    where a protocol is not for the split; DatasetError if the files of a protocol are not there.
     """
     is_dry_run = config.mirror.is_read_only
     _check_writable("work_dir", config.work_dir, is_dry_run)
@@ -68,7 +68,7 @@ def check_storage(key: str, address: str | None, is_dry_run: bool = False) -> No
     """Write, read and delete a small file, which needs the credentials, the bucket and all permissions.
 
     In a dry run nothing is written: only the list of what is there is asked for. `key` of the configuration is for the
-    message. Raises ConfigError where one of the three fails.
+    message. Raises ConfigError if one of the three fails.
     """
     if address is None:
         return
@@ -235,7 +235,7 @@ def _check_room(config: PipelineConfig) -> None:
 def check_tracking(uri: str, is_dry_run: bool = False) -> None:
     """Check that something answers at MLflow's address; MLflow's own client checks the credentials.
 
-    Raises ConfigError where nothing answers, or it is no such address; TrackingError if a database's driver is missing.
+    Raises ConfigError if nothing answers, or it is no such address; TrackingError if a database's driver is missing.
     """
     scheme = uri.partition(":")[0].lower()
     if scheme == "sqlite":

@@ -24,7 +24,7 @@ _OF_THE_MODEL = ("preset", "features", "model", "loss", "training")
 def zero_shot_config(config: PipelineConfig, weights: str) -> PipelineConfig:
     """Return a configuration with a pretrained dual encoder as its model, and image files as its features.
 
-    Raises ConfigError where the data set has no images.
+    Raises ConfigError if the data set has no images.
     """
     kept = {key: value for key, value in config if key not in _OF_THE_MODEL}
     features = config.features if config.features.extractor == "images" else {"extractor": "images"}
@@ -36,7 +36,7 @@ def zero_shot_config(config: PipelineConfig, weights: str) -> PipelineConfig:
 def save_pretrained_model(config: PipelineConfig) -> Path:
     """Save the pretrained model of a configuration as a model directory, once, and return it.
 
-    Raises ConfigError where the weights are a folder that is missing or incomplete, and StageError where the weights or
+    Raises ConfigError if the weights are a folder that is missing or incomplete, and StageError where the weights or
     their tokenizer cannot be loaded, or are no dual encoder.
     """
     from vse_core.models import build_model

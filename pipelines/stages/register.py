@@ -44,7 +44,7 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
     """Put the best checkpoint, its extractor and its gallery together, log them as a pyfunc and register it.
 
-    Raises StageError where there is no trained and evaluated model yet, or MLflow does not take it.
+    Raises StageError if there is no trained and evaluated model yet, or MLflow does not take it.
     """
     from pipelines.registry.models import describe_version, register_bundle
     from pipelines.serving.requirements import pip_requirements

@@ -104,7 +104,7 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
     The stages before them must be up to date. Captions are parsed where something needs the graphs, or where `parse`
     alone is asked for; a model without embeddings to search is neither indexed nor registered. `within` is the run in
     MLflow that the pipeline's run stands below. Returns the plans of all stages afterwards. Raises ConfigError where
-    the configuration does not fit what is there; StageError where a stage cannot do its work; BusyError where another
+    the configuration does not fit what is there; StageError if a stage cannot do its work; BusyError if another
     process is at this work.
     """
     config = config.for_dry_run() if dry_run else config
@@ -132,7 +132,7 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
 def _applicable(config: PipelineConfig, names: Sequence[str]) -> list[str]:
     """Return the stages that a configuration needs; `parse` by itself always runs.
 
-    Raises StageError where what is asked for needs embeddings, and the model has none.
+    Raises StageError if what is asked for needs embeddings, and the model has none.
     """
     useless = {"parse"} if not config.reads_graphs and len(names) > 1 else set()
     if not config.kind.has_embeddings:
@@ -147,7 +147,7 @@ def _applicable(config: PipelineConfig, names: Sequence[str]) -> list[str]:
 def report(config: PipelineConfig) -> Path:
     """Write the report of a pipeline, finished or not, and return its path.
 
-    Raises StageError where it cannot be written.
+    Raises StageError if it cannot be written.
     """
     plans = plan_stages(config)
     return _write_report(config, pipeline_fingerprint(plans), plans)
@@ -262,7 +262,7 @@ def _stage(name: str) -> Stage:
 def _require_inputs(plans: Plans, names: Sequence[str]) -> None:
     """Refuse to start a stage whose inputs are missing.
 
-    Raises StageError where a stage before the first one is not up to date.
+    Raises StageError if a stage before the first one is not up to date.
     """
     for name in itertools.takewhile(lambda name: name != names[0], plans):
         if not plans[name].complete:

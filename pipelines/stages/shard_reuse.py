@@ -43,7 +43,7 @@ class Version:
 def reuse_shards(shards: ShardSet, version: Version, extra: Extra | None = None) -> int:
     """Reuse the shards that a split has in common with its last version; return their number.
 
-    The second start of a killed run counts the shards that the first one reused. Raises StorageError where the storage
+    The second start of a killed run counts the shards that the first one reused. Raises StorageError if the storage
     does not answer.
     """
     directory, mirror = shards.directory, shards.directory.mirror

@@ -87,7 +87,7 @@ def run(
 ) -> StageReport:
     """Train, or resume an earlier run; the manifest names the best checkpoint.
 
-    Ray Train calls the callbacks after every epoch. Raises StageError where training cannot start, or has ended in NaN
+    Ray Train calls the callbacks after every epoch. Raises StageError if training cannot start, or has ended in NaN
     or in collapse.
     """
     from pipelines.training.checkpoints import adopt_checkpoints, newest_checkpoint, offer_checkpoints

@@ -57,7 +57,7 @@ class PipelineRuns:
     with their processes, show which ones are alive. As a context it holds the pipeline's own lock.
 
     The parent's run is by default named after the experiment and the fingerprint; it stands below the run `within`, if
-    any. Raises TrackingError where MLflow does not answer, or the experiment has been deleted there.
+    any. Raises TrackingError if MLflow does not answer, or the experiment has been deleted there.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class PipelineRuns:
     def child(self, stage: str) -> Tracker:
         """Open the run of a stage, the same one where the stage is resumed.
 
-        Raises TrackingError where MLflow does not answer.
+        Raises TrackingError if MLflow does not answer.
         """
         with named_outages(self._experiment.uri, "open a run"):
             tags = {"mlflow.parentRunId": self.parent.run_id, "vse.stage": stage, **code_version()}

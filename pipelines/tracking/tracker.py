@@ -125,7 +125,7 @@ class Tracker:
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         """Log metrics at a step.
 
-        Raises ValueError where MLflow does not allow a name; "dev/i2t_r01" it does, "dev/i2t_r@1" it does not.
+        Raises ValueError if MLflow does not allow a name; "dev/i2t_r01" it does, "dev/i2t_r@1" it does not.
         """
         self._metrics += _checked(metrics, step)
         if len(self._metrics) >= _FLUSH_METRICS or time.monotonic() - self._flushed_at >= _FLUSH_SECONDS:
@@ -136,7 +136,7 @@ class Tracker:
 
         MLflow's pages rank the models of an experiment by them. The same name is the same model.
 
-        Raises ValueError where MLflow does not allow the name of a metric.
+        Raises ValueError if MLflow does not allow the name of a metric.
         """
         self._models.append({"name": name, "metrics": _checked(metrics, step), "data": data})
         self.flush()

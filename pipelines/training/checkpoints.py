@@ -81,7 +81,7 @@ class Checkpoints:
         self._written.append(path)
 
     def wait(self) -> None:
-        """Return when the last checkpoint alone is on the storage; StorageError where it cannot be."""
+        """Return when the last checkpoint alone is on the storage; StorageError if it cannot be."""
         self.uploads.wait()
         if self._kept:
             self._prune(set(itertools.chain.from_iterable(self._kept.values())))
@@ -118,7 +118,7 @@ def weights_digest(model: Path) -> str:
 def newest_checkpoint(directory: Path) -> Path | None:
     """Return the newest valid checkpoint, with a warning that names a newer damaged one; None before the first.
 
-    Raises StageError where all checkpoints are damaged.
+    Raises StageError if all checkpoints are damaged.
     """
     damaged: list[str] = []
     for path in sorted(directory.glob("checkpoints/step-*"), reverse=True):
@@ -185,7 +185,7 @@ def adopt_checkpoints(directory: Path, mirror: Mirror) -> None:
 
 @contextlib.contextmanager
 def _appearing(path: Path) -> Iterator[Path]:
-    """Yield a directory to fill, which takes its real name when it is complete; StageError where the disk is full."""
+    """Yield a directory to fill, which takes its real name when it is complete; StageError if the disk is full."""
     aside = path.with_name(f".{path.name}.tmp")
     for leftover in (aside, path):
         shutil.rmtree(leftover, ignore_errors=True)

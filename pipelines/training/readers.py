@@ -23,7 +23,7 @@ def open_captions(
 ) -> Iterator[tuple[SplitData, SplitData]]:
     """Open the captions of the training and the evaluation split for the block; tars stay on the storage, if any.
 
-    Raises StageError where the order of the samples needs more shards at a time than `storage.cache_gb` allows,
+    Raises StageError if the order of the samples needs more shards at a time than `storage.cache_gb` allows,
     ShardError where a shard is missing or does not match its sidecar, DigestError where a sidecar or a table of
     captions was changed, StorageError where the storage does not answer.
     """

@@ -51,8 +51,8 @@ def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
     All trials share the shards, which are made first. A trial is an ordinary training in a directory of its own, so
     finished trainings are not repeated.
 
-    Raises ConfigError where the space does not fit the configuration; StageError where not a single trial could be
-    trained; BusyError where another process is at this search.
+    Raises ConfigError if the space does not fit the configuration; StageError if not a single trial could be
+    trained; BusyError if another process is at this search.
     """
     from pipelines.tracking import PipelineRuns
 

@@ -121,7 +121,7 @@ class SearchConfig(Strict):
 def load_search(path: Path, overrides: Sequence[str] = ()) -> SearchConfig:
     """Load a search from YAML.
 
-    Raises ConfigError where anything about it is wrong; one message for all that was found.
+    Raises ConfigError if anything about it is wrong; one message for all that was found.
     """
     layers = [read_layer(path), *(override_layer(item) for item in overrides)]
     values = merged(layers)
@@ -134,7 +134,7 @@ def load_search(path: Path, overrides: Sequence[str] = ()) -> SearchConfig:
 def with_settings(config: PipelineConfig, settings: Mapping[str, Any], seed: int) -> PipelineConfig:
     """Return the configuration of one trial.
 
-    The settings are values by keys in dots; a mapping replaces what stood there. Raises ConfigError where there is no
+    The settings are values by keys in dots; a mapping replaces what stood there. Raises ConfigError if there is no
     such key, or the value is not allowed.
     """
     values = config.model_dump(mode="json")

@@ -81,7 +81,7 @@ class SubwordTokenizer:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what :meth:`save` has written; TokenizerError where the file is missing or damaged."""
+        """Read what :meth:`save` has written; TokenizerError if the file is missing or damaged."""
         with damage_as(TokenizerError, f"cannot read the tokenizer {path}", "copy it from the model again"):
             tokenizer = Tokenizer.from_str(Path(path).read_text(encoding="utf-8"))
         try:

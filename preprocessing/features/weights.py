@@ -84,7 +84,7 @@ def is_state(content: Any) -> bool:
 
 
 def checked_device(name: str) -> torch.device:
-    """Return the device of a name; ExtractorError where there is no such device here."""
+    """Return the device of a name; ExtractorError if there is no such device here."""
     with damage_as(ExtractorError, f"device {name!r} cannot be used", "use 'cpu'"):
         return torch.empty(0, device=name).device
 

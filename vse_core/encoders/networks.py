@@ -83,7 +83,7 @@ def resolve_pixels(
 ) -> dict[str, Any]:
     """Return the normalisation of pixels: ``{"bgr": bool, "mean": [3 numbers], "std": [3 numbers]}``, of 0 to 255.
 
-    ``pixels`` is the same, a name in `PIXELS`, or None to take what belongs to the weights. Raises ValueError where the
+    ``pixels`` is the same, a name in `PIXELS`, or None to take what belongs to the weights. Raises ValueError if the
     name is unknown, or the weights come without settings for their images.
     """
     if isinstance(pixels, Mapping):
@@ -98,7 +98,7 @@ def resolve_pixels(
 
 
 def image_processor(weights: str) -> Any:
-    """Return the settings that weights come with for their images; ValueError where there are none."""
+    """Return the settings that weights come with for their images; ValueError if there are none."""
     from transformers import AutoImageProcessor
 
     folder = Path(weights).expanduser()

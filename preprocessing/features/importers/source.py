@@ -86,7 +86,7 @@ def by_image_key(
 
 
 def base64_array(text: object, dtype: str, name: str) -> Array:
-    """Return the numbers whose bytes are written in base64; ImageError where they are not."""
+    """Return the numbers whose bytes are written in base64; ImageError if they are not."""
     if not isinstance(text, bytes | str):
         raise ImageError(f"{name} is a {type(text).__name__}, base64 is needed")
     try:
