@@ -72,7 +72,6 @@ def test_every_figure_search_and_preset_of_the_papers_is_on_the_page() -> None:
     }
     assert {name for name in presets if f"preset={name} " not in page and f"preset={name}\n" not in page} == {
         "dual_encoder",
-        "hard_negatives",
         "hgr_infty",
         "mv_vse_release",
         "small_data",

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pipelines.kinds.adversarial import AdversarialKind, HardNegativesKind, HardNegativesLoss, VseCLoss
+from pipelines.kinds.adversarial import AdversarialKind, VseCLoss
 from pipelines.kinds.dual_encoder import DualImageEncoderConfig, DualTextEncoderConfig
 from pipelines.kinds.hierarchical import (
     HierarchicalKind,
@@ -29,7 +29,7 @@ from pipelines.schema.encoders import (
 from pipelines.schema.losses import AdoptLoss, InfoNceLoss, MultiViewLoss, SigmoidLoss, TripletLoss
 from preprocessing.reading import damage_as, parse_json
 
-KINDS: tuple[ModelKind, ...] = (AdversarialKind(), HardNegativesKind(), UnifiedKind(), HierarchicalKind())
+KINDS: tuple[ModelKind, ...] = (AdversarialKind(), UnifiedKind(), HierarchicalKind())
 """The kinds that have settings of their own; all other models are two-tower models."""
 
 ImageEncoderConfig = Annotated[
@@ -51,15 +51,7 @@ TextEncoderConfig = Annotated[
 ]
 
 LossConfig = Annotated[
-    TripletLoss
-    | MultiViewLoss
-    | AdoptLoss
-    | InfoNceLoss
-    | SigmoidLoss
-    | VseCLoss
-    | HardNegativesLoss
-    | UnifiedLoss
-    | HierarchicalLoss,
+    TripletLoss | MultiViewLoss | AdoptLoss | InfoNceLoss | SigmoidLoss | VseCLoss | UnifiedLoss | HierarchicalLoss,
     Field(discriminator="name"),
 ]
 

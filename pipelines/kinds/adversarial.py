@@ -1,4 +1,4 @@
-"""Two-tower models trained against wrong captions: VSE-C's, made from scene graphs, and hard negatives of a table."""
+"""VSE-C: two-tower models trained against wrong captions, which are made from scene graphs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind
 from pipelines.kinds.scene_graphs import require_graphs, write_pools
 from pipelines.runtime.progress import progress_bar
-from pipelines.runtime.stage import StageError
-from pipelines.schema.fields import AbsolutePath, DurationField, Size
+from pipelines.schema.fields import DurationField, Size
 from pipelines.schema.losses import HingeLoss
-from preprocessing.table import read_columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,10 +35,13 @@ if TYPE_CHECKING:
 ADVERSARIAL = "adversarial.jsonl"
 
 
-class WrongCaptionsLoss(HingeLoss):
-    """Settings of the triplet loss with a hinge against wrong captions."""
+class VseCLoss(HingeLoss):
+    """Triplet loss, and a hinge against adversarial captions (VSE-C)."""
 
-    adversarial_after: DurationField = Field(description="train without wrong captions for so long (VSE-C: 1 epoch)")
+    name: Literal["vse_c"]
+    adversarial_after: DurationField = Field(
+        description="duration without wrong captions at the start (VSE-C: 1 epoch)"
+    )
     adversarial_captions: Size = Field(5, description="wrong captions drawn a caption and step (VSE-C: 5)")
 
     @property
@@ -51,19 +52,6 @@ class WrongCaptionsLoss(HingeLoss):
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.losses.adversarial.AdversarialLoss` but the negatives."""
         return self.model_dump(include={"margin", "reduction", "mask_same_image"})
-
-
-class VseCLoss(WrongCaptionsLoss):
-    """Triplet loss, and a hinge against adversarial captions (VSE-C)."""
-
-    name: Literal["vse_c"]
-
-
-class HardNegativesLoss(WrongCaptionsLoss):
-    """Triplet loss, and a hinge against the hardest of each image's own wrong captions, which a table lists."""
-
-    name: Literal["hard_negatives"]
-    table: AbsolutePath = Field(description="table (.csv, .tsv, .parquet) of columns image_id and negative, a caption")
 
 
 class AdversarialKind(ModelKind):
@@ -107,20 +95,16 @@ class AdversarialKind(ModelKind):
         self, settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, directory: Path
     ) -> CaptionInputs | None:
         """Return the sampler of a batch's adversarial captions: token ids (P, L) and lengths (P,)."""
-        import torch
-
         from preprocessing.captions.adversarial.pool import AdversarialPool
         from preprocessing.loading.batch import pad_tokens
 
-        assert isinstance(settings.loss, WrongCaptionsLoss)
+        assert isinstance(settings.loss, VseCLoss)
         pool, seed, count = AdversarialPool.load(directory), settings.seed, settings.loss.adversarial_captions
 
         def inputs(captions_B: npt.NDArray[np.int64], epoch: int, longest: int) -> dict[str, Tensor]:
             drawn = [pool.draw(caption, epoch, seed, count) for caption in captions_B.tolist()]
             tokens_PL, lengths_P = pad_tokens(list(chain.from_iterable(drawn)), caption_encoder.pad_id)
-            counts_B = torch.tensor([len(of_caption) for of_caption in drawn])
-            owners_P = torch.arange(len(drawn)).repeat_interleave(counts_B)
-            return {"tokens_PL": tokens_PL, "lengths_P": lengths_P, "owners_P": owners_P}
+            return {"tokens_PL": tokens_PL, "lengths_P": lengths_P}
 
         return inputs
 
@@ -135,67 +119,10 @@ class AdversarialKind(ModelKind):
 
     def step_inputs(self, loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int) -> tuple[Any, ...]:
         """Return the adversarial captions of the batch; none before their time has come."""
-        assert isinstance(loss, WrongCaptionsLoss)
+        assert isinstance(loss, VseCLoss)
         if step < loss.adversarial_after.steps(steps_per_epoch):
             return ()
         return batch.extra["tokens_PL"], batch.extra["lengths_P"]
-
-
-class HardNegativesKind(AdversarialKind):
-    """Two towers, trained against the hardest of each image's own wrong captions, given by the user or mined."""
-
-    title = "VSE++ with hard negatives"
-    loss: ClassVar[str | None] = "hard_negatives"
-    reads_graphs: ClassVar[bool] = False
-
-    def versions(self) -> dict[str, int]:
-        """Return nothing: the table's contents are part of the settings."""
-        return {}
-
-    def prepare(
-        self, settings: KindSettings, train: SplitData, evaluation: SplitData, directory: Path
-    ) -> tuple[CaptionEncoder, dict[str, float]]:
-        """Make the caption encoder, and write the table's captions; StageError if it is none, or of other images."""
-        assert isinstance(settings.loss, HardNegativesLoss)
-        caption_encoder, facts = ModelKind.prepare(self, settings, train, evaluation, directory)
-        report = _write_hard_negatives(settings.loss.table, train.reader, directory / ADVERSARIAL)
-        _write_tokens(directory, train.reader, caption_encoder)
-        return caption_encoder, facts | {
-            "hard_negatives": report.adversarials,
-            "captions_without_hard_negatives": sum(report.impossible.values()),
-        }
-
-    def step_inputs(self, loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int) -> tuple[Any, ...]:
-        """Return the wrong captions of the batch, and which image each belongs to."""
-        inputs = super().step_inputs(loss, batch, step, steps_per_epoch)
-        return (*inputs, batch.extra["owners_P"]) if inputs else ()
-
-
-def _write_hard_negatives(table: Path, reader: ShardReader, path: Path) -> AttackReport:
-    """Write the table's captions for each caption of an image; those that are true of the image are left out."""
-    from preprocessing.captions.adversarial import Adversarial, write_adversarials
-
-    try:
-        rows = read_columns(table, ("image_id", "negative"))
-    except ValueError as error:
-        raise StageError(f"loss.table {table}: {error}") from error
-    of_image: dict[str, dict[str, None]] = defaultdict(dict)
-    for image_id, negative in zip(*rows, strict=True):
-        of_image[image_id][negative] = None
-    metas = list(reader.metas())
-    if not of_image.keys() & {meta["image_id"] for meta in metas}:
-        known = metas[0]["image_id"]
-        raise StageError(f"loss.table {table}: none of its images is a training image, whose image_id is as {known!r}")
-
-    def entries() -> Iterator[Adversarial]:
-        for meta in metas:
-            wrong = of_image[meta["image_id"]].keys() - {caption["text"] for caption in meta["captions"]}
-            texts = tuple(text for text in of_image[meta["image_id"]] if text in wrong)
-            for caption in meta["captions"]:
-                reason = "" if texts else "none in the table"
-                yield Adversarial(meta["image_id"], caption["caption_id"], "hard", caption["text"], texts, reason)
-
-    return write_adversarials(path, entries())
 
 
 def _write_adversarial_captions(graphs: Path, pools: Pools, seed: int, path: Path) -> AttackReport:

@@ -234,7 +234,7 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
         "seed": config.seed,
         "vocabulary": config.vocabulary.model_dump(mode="json"),
         "model": model_content(config),
-        "loss": _loss_content(config),
+        "loss": config.loss.model_dump(mode="json"),
         "training": _training_content(config),
         "evaluation": config.evaluation.model_dump(mode="json", include={"folds"}),
     }
@@ -254,14 +254,6 @@ def model_content(config: PipelineConfig) -> dict[str, Any]:
             content[side][key] = content_digest(Path(path))
     if config.model.text.name in ("bert", "dual_encoder"):
         content["text"]["tokenizer"] = subwords.FORMAT
-    return content
-
-
-def _loss_content(config: PipelineConfig) -> dict[str, Any]:
-    """Return the loss's settings, with the contents of its table instead of the path."""
-    content = config.loss.model_dump(mode="json")
-    if config.loss.name == "hard_negatives" and config.loss.table.is_file():
-        content["table"] = content_digest(config.loss.table)
     return content
 
 

@@ -23,7 +23,6 @@ COMMANDS = {
     "extract --verify": ["--verify"],
     "extract --retry-failed": ["--retry-failed"],
     "compare": ["model", "model"],
-    "mine": ["--model", "model", "--output", "mined.csv"],
     "tune": ["--search", "search.yaml"],
 }
 
@@ -99,7 +98,7 @@ def test_nothing_is_written(
         assert "up to date" in printed
 
 
-@pytest.mark.parametrize("command", ["evaluate --model", "compare", "mine"])
+@pytest.mark.parametrize("command", ["evaluate --model", "compare"])
 @pytest.mark.parametrize(
     ("model", "data", "message"),
     [
@@ -118,12 +117,10 @@ def test_a_model_or_data_that_are_not_there_are_told(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = {"compare": ["model", model], "mine": ["--model", model, "--output", "x.csv"]}
+    words = ["model", model] if command == "compare" else ["--model", model]
     settings = [f"{key}={value}" for key, value in data.items()]
-    if command == "mine":  # it evaluates the training split
-        settings = [setting.replace("eval", "train") for setting in settings]
     options = [word for setting in settings for word in ("--set", setting)]
-    monkeypatch.setitem(COMMANDS, command, [*options, *words.get(command, ["--model", model])])
+    monkeypatch.setitem(COMMANDS, command, [*options, *words])
     before = tree(tmp_path)
     assert dry_run(command, tmp_path, monkeypatch) == 1
     assert message in capsys.readouterr().err

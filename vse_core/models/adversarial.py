@@ -45,20 +45,15 @@ class AdversarialModel(nn.Module):
         token_lengths_B: Tensor,
         adversarial_tokens_PL: Tensor | None = None,
         adversarial_lengths_P: Tensor | None = None,
-        owners_P: Tensor | None = None,
     ) -> AdversarialOutput:
         """Encode a batch of pairs and each image's hardest adversarial caption.
 
         The first four arguments are the towers'. The P adversarial captions, of any of the captions, are word ids and
-        lengths; P may be 0. They are None on all processes while training does without. With owners each is compared
-        with its own image alone, by its place in this process's batch: it may be true of another one.
+        lengths; P may be 0. They are None on all processes while training does without.
         """
         images_bKD, texts_bD = self.towers(images, lengths_or_mask, tokens_BL, token_lengths_B)
         if adversarial_tokens_PL is None or adversarial_lengths_P is None:
             return AdversarialOutput(images_bKD, texts_bD, None)
-        if owners_P is not None:
-            hardest_bD = self._own_hardest(images_bKD.detach(), adversarial_tokens_PL, adversarial_lengths_P, owners_P)
-            return AdversarialOutput(images_bKD, texts_bD, hardest_bD)
         hardest = self._hardest(images_bKD.detach(), adversarial_tokens_PL, adversarial_lengths_P)
         if hardest is None:
             return AdversarialOutput(images_bKD, texts_bD, None)
@@ -84,25 +79,6 @@ class AdversarialModel(nn.Module):
         chosen_Q, rows_b = similarity_matrix(images_bKD, texts_PD).argmax(dim=1).unique(return_inverse=True)
         lengths_Q = lengths_P[chosen_Q]
         return tokens_PL[chosen_Q, : int(lengths_Q.max())], lengths_Q, rows_b
-
-    def _own_hardest(self, images_bKD: Tensor, tokens_PL: Tensor, lengths_P: Tensor, owners_P: Tensor) -> Tensor | None:
-        """Unit vectors (b, D) of each image's hardest caption of its own; None where no process has a caption.
-
-        An image without any gets its own opposite, which no loss takes for near.
-        """
-        if not sum(count for (count,) in gather_counts([len(tokens_PL)], tokens_PL.device)):
-            return None
-        hardest_bD = -images_bKD[:, 0]
-        if not len(tokens_PL):
-            return hardest_bD
-        with torch.no_grad():
-            sims_bP = similarity_matrix(images_bKD, self._encoded(images_bKD, tokens_PL, lengths_P))
-            own_bP = owners_P == torch.arange(len(images_bKD), device=owners_P.device).unsqueeze(1)
-            chosen_b, has_b = sims_bP.masked_fill(~own_bP, -torch.inf).argmax(dim=1), own_bP.any(dim=1)
-            chosen_Q = chosen_b[has_b]
-        lengths_Q = lengths_P[chosen_Q]
-        texts_QD = self.towers.encode_texts(tokens_PL[chosen_Q, : int(lengths_Q.max())], lengths_Q)
-        return hardest_bD.to(texts_QD.dtype).index_copy(0, has_b.nonzero().squeeze(1), texts_QD)
 
     def _encoded(self, images_bKD: Tensor, tokens_PL: Tensor, lengths_P: Tensor) -> Tensor:
         """Vectors (P, D) of captions, a chunk at once, in the type of the images'."""

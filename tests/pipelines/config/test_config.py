@@ -388,12 +388,10 @@ def test_every_loss_can_be_configured(name: str) -> None:
         "multi_view": {"margin": 0.2, "reduction": "sum", "all_negatives": "1 epoch"},
         "infonce": {"temperature": 0.05},
     }.get(name, {})
-    systems = {"unified": "univse", "vse_c": "vse_c", "hierarchical": "hgr_infty", "hard_negatives": "hard_negatives"}
+    systems = {"unified": "univse", "vse_c": "vse_c", "hierarchical": "hgr_infty"}
     overrides = [f"preset={systems[name]}"] if name in systems else [f"loss={settings}".replace("True", "true")]
     if name == "hierarchical":
         overrides.append("model.text.graphs=graphs.json")
-    if name == "hard_negatives":
-        overrides.append("loss.table=negatives.csv")
     config = load_config(None, overrides)
     assert config.loss.name == name
     config.kind.build_loss(config.loss.name, **config.loss.options())

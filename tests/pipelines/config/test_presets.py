@@ -83,7 +83,6 @@ def test_every_preset_is_checked_here() -> None:
         *HIERARCHICAL,
         "mv_vse_release",
         "dual_encoder",
-        "hard_negatives",
         "small_data",
         "univse",
         "vse_c",

@@ -52,7 +52,6 @@ def make_config(system: str, *overrides: str) -> PipelineConfig:
     own = {
         "univse": ["model.text.modifier_dim=4", "model.image.pooling.k=2", "loss.relations_after=1 epochs"],
         "vse_c": ["loss.adversarial_after=1 epochs", "loss.all_negatives=1 epochs"],
-        "hard_negatives": ["loss.adversarial_after=1 epochs", "loss.table=none.csv"],
     }
     return load_config(None, [f"preset={system}", *common, *own[system], *overrides])
 
@@ -69,7 +68,7 @@ def make_trainer(
     out.mkdir(exist_ok=True)
     if not prepared:
         Pools.build(graphs, 1, 1, 1).save(out / Pools.FILE)
-    if config.loss.name in ("vse_c", "hard_negatives") and not prepared:
+    if config.loss.name == "vse_c" and not prepared:
         entries = [
             Adversarial(
                 str(number // 5),
@@ -111,15 +110,6 @@ def test_a_run_learns_and_its_model_loads(system: str, shards: Path, tmp_path: P
     logged = set(chain.from_iterable(metrics for _, metrics in recorder.metrics))
     wanted = {"univse": {"train/obj", "train/attr", "train/rel", "train/comp"}, "vse_c": {"train/adversarial"}}
     assert logged >= wanted[system]
-
-
-def test_a_run_against_hard_negatives_learns_whole_or_in_parts(shards: Path, tmp_path: Path):
-    recorder = Recorder()
-    history = make_trainer(make_config("hard_negatives"), shards, tmp_path / "whole", recorder).run()
-    assert history[-1]["rsum"] > history[0]["rsum"]
-    assert "train/adversarial" in set(chain.from_iterable(metrics for _, metrics in recorder.metrics))
-    make_trainer(make_config("hard_negatives", "training.chunk_size=5"), shards, tmp_path / "parts", Recorder()).run()
-    assert losses_of(tmp_path / "parts") == pytest.approx(losses_of(tmp_path / "whole"), rel=1e-4)
 
 
 @pytest.mark.parametrize(

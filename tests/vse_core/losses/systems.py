@@ -9,7 +9,6 @@ from vse_core.losses.unified import UnifiedLoss
 
 OWN = {
     "vse_c": AdversarialLoss,
-    "hard_negatives": AdversarialLoss,
     "unified": UnifiedLoss,
     "hierarchical": HierarchicalLoss,
 }

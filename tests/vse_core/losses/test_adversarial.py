@@ -64,19 +64,3 @@ def test_no_adversarial_captions():
     output = model(*inputs[:4], inputs[4][:0], inputs[5][:0])
     assert output.hardest_bD is None
     assert AdversarialLoss().from_local_batch(output, ids, [6]).total > 0
-
-
-def test_each_image_has_the_hardest_of_its_own_captions():
-    model = tiny_adversarial()
-    inputs, _ = adversarial_batch(6, seed=3)
-    owners_P = torch.tensor([0, 0, 0, 1, 3, 3, 5, 5, 5, 5, 5, 5])
-    output = model(*inputs, owners_P)
-    texts_PD = model.towers.encode_texts(*inputs[4:])
-    for image, views in enumerate(output.images_bKD):
-        own = [text for text, owner in zip(texts_PD, owners_P.tolist(), strict=True) if owner == image]
-        best = max(own, key=lambda text: max(float(view @ text) for view in views)) if own else -views[0]
-        torch.testing.assert_close(output.hardest_bD[image], best)
-    (gradient,) = torch.autograd.grad(output.hardest_bD[4].sum() + 0 * texts_PD.sum(), [texts_PD])
-    assert not gradient.any()
-    none = [each[:0] for each in inputs[4:]]
-    assert model(*inputs[:4], *none, owners_P[:0]).hardest_bD is None
