@@ -1,4 +1,4 @@
-"""Search hyperparameters with Ray Tune around a configuration; ends with a table, plots and the winner as a YAML file.
+"""Search hyperparameters with Ray Tune around a configuration; ends with a table and the winner as a YAML file.
 
 python pipelines/tune.py --search pipelines/config/searches/margin.yaml --config pipelines/config/data/flickr8k.yaml
 """

@@ -1,8 +1,9 @@
-"""The accounts of a run: what failed, what it cost, and with which versions it was made."""
+"""The accounts of a run: its data, what failed, what it cost, and with which versions it was made."""
 
 import itertools
 import platform
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
@@ -20,6 +21,33 @@ _COST_METRICS: dict[str, tuple[str, Callable[[list[float]], float], str]] = {
     "system/gpu_memory_peak_gb": ("memory of its GPU, peak (GB)", max, "{:.2f}"),
     "system/gpu_use": ("share of time in which the GPU computed, median", statistics.median, "{:.1%}"),
 }
+
+
+_LISTED = 100  # skipped images
+
+
+def data(run: Run) -> dict[str, Any]:
+    """Return the values of `report/data.html`: images and captions by split, and which images were skipped."""
+    manifests = run.splits()
+    splits = []
+    for name, manifest in manifests.items():
+        counts = manifest["counts"]
+        numbers = (counts[key] for key in ("records", "images", "captions", "shards"))
+        splits.append((name, *(f"{number:,}" for number in numbers), f"{counts['bytes'] / 1e6:,.1f}"))
+    skipped = [
+        (name, item.get("image_id", ""), item.get("reason", ""))
+        for name, manifest in manifests.items()
+        for item in manifest["set_aside"]
+    ]
+    reasons = Counter((split, reason) for split, _, reason in skipped).most_common()
+    return {
+        "splits": splits,
+        "vocabulary": run.manifest("train").get("vocabulary_size"),
+        "truncated": run.manifest("train").get("captions_truncated", 0),
+        "reasons": [(split, reason, f"{count:,}") for (split, reason), count in reasons],
+        "skipped": skipped[:_LISTED],
+        "total": len(skipped),
+    }
 
 
 def failures(run: Run) -> dict[str, Any]:

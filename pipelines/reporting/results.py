@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.reporting.curves import evaluation_images
-from pipelines.reporting.images import ReportImage
 from pipelines.reporting.published import published_rows, recall_names
 from pipelines.reporting.run import Run
+from pipelines.templates.render import data_uri
 from vse_core.evaluation.protocols import RECALLS, RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
 
 # Shown for data of which the papers report nothing.
@@ -16,8 +15,6 @@ _TITLES = {
     "cxc": "Crisscrossed Captions",
 }
 _WAYS = {"i": "image", "t": "text", "v": "video"}
-# Images that the galleries show in another form, and that the curves have shown.
-_SHOWN_ELSEWHERE = ("text_to_image", "image_to_text", "gpo_coefficients")
 
 
 def results(run: Run) -> dict[str, Any]:
@@ -42,14 +39,14 @@ def results(run: Run) -> dict[str, Any]:
         "headers": _headers(RECALLS),
         "rows": _published_cells(_REFERENCE),
     }
-    files = [file for file in evaluation_images(run) if not file.stem.startswith(_SHOWN_ELSEWHERE)]
     return {
         "metrics": [(name, f"{value:.4g}") for name, value in sorted(metrics.items())],
         "tables": tables,
         "other_data": None if published else other_data,
         "data": f"{config.dataset.format}, {split}",
         "images": [
-            ReportImage.from_png(file.read_bytes(), f"{file.stem.replace('_', ' ').capitalize()}.") for file in files
+            (data_uri(file.read_bytes(), "png"), f"{file.stem.replace('_', ' ').capitalize()}.")
+            for file in sorted(run.plans["evaluate"].outputs["pictures"].glob("*.png"))
         ],
     }
 

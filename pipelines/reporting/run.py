@@ -7,9 +7,8 @@ from typing import Any, Self
 
 from pipelines.config import PipelineConfig
 from pipelines.reporting.recorded import RecordedRun, recorded_runs
-from pipelines.runtime.stage import MANIFEST, StagePlan, check_output, check_outputs, manifest_in
+from pipelines.runtime.stage import MANIFEST, StagePlan, check_outputs, manifest_in
 from pipelines.tracking import TrackingError
-from pipelines.training.loss_log import LOSSES
 
 _FILE = "report.html"
 
@@ -32,10 +31,7 @@ class Run:
 
         Raises DigestError if a file that the report is made of was changed.
         """
-        trained, evaluated = plans["train"], plans["evaluate"]
-        if trained.complete:
-            config.mirror.pull(trained.directory, lambda name: name == LOSSES)
-            check_output(trained.directory, LOSSES)
+        evaluated = plans["evaluate"]
         if evaluated.complete:
             config.mirror.pull(evaluated.directory)
             check_outputs(evaluated.directory)

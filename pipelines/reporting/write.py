@@ -6,10 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipelines.reporting.accounts import costs, failures, versions
+from pipelines.reporting.accounts import costs, data, failures, versions
 from pipelines.reporting.configuration import configuration
-from pipelines.reporting.curves import curves
-from pipelines.reporting.data import data
 from pipelines.reporting.galleries import galleries
 from pipelines.reporting.results import results
 from pipelines.reporting.run import Run, report_path
@@ -22,7 +20,6 @@ _SECTIONS: tuple[Callable[[Run], dict[str, Any]], ...] = (
     configuration,
     data,
     results,
-    curves,
     galleries,
     failures,
     costs,

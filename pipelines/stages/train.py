@@ -29,7 +29,7 @@ from pipelines.runtime.stage import (
 from pipelines.stages.shard_work import log_splits, logged_data, uses_of
 from pipelines.tracking import Tracker
 from pipelines.training.launch import fit
-from pipelines.training.loss_log import LOSSES, loss_curve, read_losses
+from pipelines.training.loss_log import LOSSES
 from pipelines.training.prepare import prepare
 from pipelines.training.worker import TrainingJob
 from preprocessing.captions import subwords
@@ -284,13 +284,7 @@ def _of_captions(facts: Mapping[str, float]) -> str:
 
 def _log_outcome(config: PipelineConfig, directory: Path, manifest: Mapping[str, Any], tracker: Tracker) -> None:
     from pipelines.training.checkpoints import newest_checkpoint
-    from vse_core.evaluation.plots import plot_recall_curves
 
-    losses = read_losses(directory)
-    if losses:
-        figure = loss_curve(losses, config.loss, config.training.batch_size, manifest["steps_per_epoch"])
-        tracker.log_figure(figure, "plots/loss.png")
-    tracker.log_figure(plot_recall_curves(manifest["history"], manifest["chance"]), "plots/recall.png")
     for name, path in (("best", directory / manifest["best"]), ("last", newest_checkpoint(directory))):
         for file in sorted(path.iterdir()) if path is not None else []:
             tracker.log_artifact(file, f"checkpoints/{name}")

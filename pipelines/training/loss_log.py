@@ -1,18 +1,9 @@
-"""The file of a run's losses, which its progress bar follows and its curve is drawn from."""
-
-from __future__ import annotations
+"""The file of a run's losses, which its progress bar follows."""
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from pipelines.kinds import LossConfig
-from pipelines.schema.losses import MarginLoss
 from preprocessing.storage.atomic import write_bytes_atomic
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LOSSES = "losses.jsonl"
 
@@ -48,21 +39,3 @@ def forget_losses(directory: Path, after: int) -> None:
     if path.exists():
         whole = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("}\n")]
         write_bytes_atomic(path, "".join(line for line in whole if json.loads(line)["step"] <= after).encode())
-
-
-def loss_curve(
-    losses: Sequence[Mapping[str, float]], loss: LossConfig, batch_size: int, steps_per_epoch: int | None
-) -> Figure:
-    """Plot the losses of a run, at least one; those with a margin with the end of all negatives and the plateau.
-
-    A loss of which only a part has a plateau is drawn without.
-    """
-    from vse_core.evaluation.plots import plot_loss_curve
-
-    marks: dict[str, Any] = {}
-    if isinstance(loss, MarginLoss):
-        if loss.plateau_values == ("loss",):
-            marks["plateau"] = loss.plateau(batch_size)
-        if steps_per_epoch is not None:
-            marks["all_negatives_steps"] = loss.all_negatives.steps(steps_per_epoch)
-    return plot_loss_curve(losses, **marks)

@@ -1,4 +1,4 @@
-"""Hyperparameter search with Ray Tune around a configuration; makes a table, plots and the winner as a YAML file."""
+"""Hyperparameter search with Ray Tune around a configuration; makes a table and the winner as a YAML file."""
 
 from __future__ import annotations
 
@@ -102,7 +102,6 @@ def search_dir(config: PipelineConfig, search: SearchConfig) -> StageDir:
 
 
 def _search(config: PipelineConfig, search: SearchConfig, stage: StageDir, tracker: Tracker) -> None:
-    from pipelines.tuning.plots import plot_parallel_coordinates, plot_rows, plot_sensitivity
     from pipelines.tuning.results import write_results
     from pipelines.tuning.trials import run_trials
 
@@ -120,11 +119,6 @@ def _search(config: PipelineConfig, search: SearchConfig, stage: StageDir, track
     (stage.path / BEST).write_text(header + content, encoding="utf-8")
     for name in (TABLE, BEST):
         tracker.log_artifact(stage.path / name)
-    if search.rows:
-        tracker.log_figure(plot_rows(results, search), "plots/rows.png")
-    else:
-        tracker.log_figure(plot_sensitivity(results, search), "plots/sensitivity.png")
-        tracker.log_figure(plot_parallel_coordinates(results, search), "plots/parallel_coordinates.png")
     tracker.log_metrics({"best/rsum": winner.mean, "trials": len(results.trials)})
     record = {"seconds": round(time.monotonic() - began, 1), "rsum": winner.mean, "settings": winner.settings}
     stage.complete(record, [TABLE, BEST])

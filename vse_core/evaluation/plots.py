@@ -1,4 +1,4 @@
-"""Figures of a training run: loss, recalls, and the pooling weights that GPO has learned.
+"""The figure of the pooling weights that GPO has learned, and what all figures share.
 
 The figures are built without pyplot, so nothing is global and nothing has to be closed. Colours are those of Okabe and
 Ito ("Color Universal Design", 2008), which stay apart under every common colour deficiency; where two lines could still
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 OKABE_ITO: dict[str, str] = {
     **{"black": "#000000", "orange": "#E69F00", "sky": "#56B4E9", "green": "#009E73"},
@@ -19,107 +19,11 @@ OKABE_ITO: dict[str, str] = {
 }
 GREY = "#6B6B6B"
 
-# Above this ratio of largest to smallest loss a linear axis flattens the part that matters.
-_LOG_FROM_RATIO = 20.0
 # Above this number of points single steps are noise, and a running median carries the message.
 SMOOTH_FROM_POINTS = 60
 
-_RECALL_RANKS = (1, 5, 10)
-_RANK_STYLES = {1: ("blue", "o"), 5: ("vermillion", "s"), 10: ("green", "^")}
-_DIRECTIONS = {"i2t": "Image to text", "t2i": "Text to image"}
 # Yellow is left out: on white it is too light for a thin line.
 LINE_STYLES = (("blue", "o"), ("vermillion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
-
-
-def plot_loss_curve(
-    losses: Sequence[Mapping[str, float]], all_negatives_steps: int = 0, plateau: float | None = None
-) -> Figure:
-    """Plot the training loss by optimiser step, on a logarithmic axis where it spans more than a factor of 20.
-
-    Args:
-        losses: `step` and `loss` of each logged step, steps ascending, at least one.
-        all_negatives_steps: steps of training on the sum over all negatives, marked by a vertical line if not 0.
-        plateau: the loss of a collapsed model under the hardest negative (2 * batch * margin for a summed hinge loss);
-            drawn as a reference unless None.
-    """
-    x = np.array([entry["step"] for entry in losses])
-    y = np.array([entry["loss"] for entry in losses], dtype=np.float64)
-    figure, axes = figure_with_axes(8.0, 4.5)
-    _draw_losses(axes, x, y)
-    if plateau is not None:
-        label = f"level of a collapsed model: {plateau:g}"
-        axes.axhline(plateau, color=OKABE_ITO["vermillion"], linestyle=":", linewidth=1.6, label=label)
-    positive = y[y > 0]
-    logarithmic = len(positive) == len(y) and float(y.max() / y.min()) > _LOG_FROM_RATIO
-    if logarithmic:
-        _plain_log_scale(axes)
-    else:
-        axes.set_ylim(0.0, max(float(y.max()), plateau or 0.0, 1e-6) * 1.08)
-    if all_negatives_steps > 0:
-        label = f"hardest negatives after step {all_negatives_steps:,}"
-        axes.axvline(all_negatives_steps, color=GREY, linestyle="--", linewidth=1.4, label=label)
-    axes.set(title="Training loss", xlabel="optimiser step", ylabel="loss (log scale)" if logarithmic else "loss")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False, fontsize=9)
-    return figure
-
-
-def _draw_losses(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
-    marker = "o" if len(x) == 1 else None
-    if len(x) < SMOOTH_FROM_POINTS:
-        axes.plot(x, y, color=OKABE_ITO["blue"], linewidth=1.8, label="loss", marker=marker)
-        return
-    axes.plot(x, y, color=OKABE_ITO["sky"], linewidth=0.9, label="loss of a step")
-    median, window = running_median(y)
-    axes.plot(x, median, color=OKABE_ITO["blue"], linewidth=2.0, label=f"median of {window} points")
-
-
-def plot_recall_curves(history: Sequence[Mapping[str, float]], chance: float | None = None) -> Figure:
-    """Plot R@1, R@5 and R@10 of both directions on one scale, and RSUM with its best epoch marked, by epoch.
-
-    ``history`` has the result of each epoch as `RetrievalResult.as_dict` gives it; ``chance`` is the RSUM of a random
-    ranking, drawn as a reference unless None.
-    """
-    epochs = range(1, len(history) + 1)
-    recalls = [f"{direction}_r{rank:02}" for direction in _DIRECTIONS for rank in _RECALL_RANKS]
-    figure = Figure(figsize=(12.0, 4.2), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
-    for axes, (direction, title) in zip((left, middle), _DIRECTIONS.items(), strict=True):
-        for rank in _RECALL_RANKS:
-            colour, marker = _RANK_STYLES[rank]
-            values = [result[f"{direction}_r{rank:02}"] for result in history]
-            style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "markersize": 5, "linewidth": 1.8}
-            axes.plot(epochs, values, label=f"R@{rank}", **style)
-        axes.set(title=title, ylabel="recall (%)")
-    top = max(result[key] for result in history for key in recalls)
-    for axes in (left, middle):
-        # Room for the legend above the highest curve, but no tick above 100 %.
-        axes.set_ylim(0.0, max(top, 1.0) * 1.2)
-        axes.yaxis.set_major_locator(FixedLocator([tick for tick in axes.get_yticks() if tick <= 100]))
-        axes.legend(frameon=False, fontsize=9, loc="upper center", ncol=3)
-    _draw_rsum(right, epochs, [result["rsum"] for result in history], chance)
-    for axes in (left, middle, right):
-        axes.set_xlabel("epoch")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        tidy(axes)
-    return figure
-
-
-def plot_learning_rates(steps: Sequence[int], rates: Mapping[str, Sequence[float]]) -> Figure:
-    """Plot the learning rate of each part of a model by optimiser step, on a logarithmic axis.
-
-    Where a rate is 0, as before a part is trained at all, its line is interrupted. `rates` has the name of each part,
-    and its rate at every step.
-    """
-    figure, axes = figure_with_axes(8.0, 3.6)
-    for (colour, marker), (name, values) in zip(LINE_STYLES, rates.items(), strict=False):
-        shown = np.where(np.asarray(values) > 0, values, np.nan)
-        style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "markersize": 4.5, "linewidth": 1.8}
-        axes.plot(steps, shown, label=name, markevery=max(1, len(steps) // 12), **style)
-    axes.set(yscale="log", title="Learning rate", xlabel="optimiser step", ylabel="learning rate (log scale)")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False, fontsize=9)
-    return figure
 
 
 def plot_gpo_coefficients(
@@ -177,31 +81,10 @@ def _draw_max_pooling(axes: Axes) -> None:
     axes.plot([], [], color=OKABE_ITO["black"], marker=r"$\uparrow$", markersize=9, linestyle="none", label=label)
 
 
-def _draw_rsum(axes: Axes, epochs: Sequence[float], rsums: Sequence[float], chance: float | None) -> None:
-    best = int(np.argmax(rsums))
-    axes.plot(epochs, rsums, color=OKABE_ITO["black"], marker="o", markersize=5, linewidth=1.8, label="RSUM")
-    label = f"best: {rsums[best]:.1f} in epoch {epochs[best]:g}"
-    star: dict[str, Any] = {"color": OKABE_ITO["orange"], "marker": "*", "markersize": 15, "linestyle": "none"}
-    axes.plot([epochs[best]], [rsums[best]], label=label, **star)
-    if chance is not None:
-        axes.axhline(chance, color=GREY, linestyle=":", linewidth=1.6, label=f"chance: {chance:.1f}")
-    axes.set(ylim=(0.0, min(612.0, max(max(rsums), chance or 0.0, 1.0) * 1.12)), title="Sum of the six recalls")
-    axes.set_ylabel("RSUM (%, of 600)")
-    axes.legend(frameon=False, fontsize=9, loc="lower right")
-
-
 def running_median(values: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the median of a centred window, cut short at both ends, and the number of points in the window."""
     half = max(2, len(values) // 80)
     return np.array([np.median(values[max(0, at - half) : at + half + 1]) for at in range(len(values))]), 2 * half + 1
-
-
-def _plain_log_scale(axes: Axes) -> None:
-    """Make the vertical axis logarithmic, with 1, 2 and 5 of every decade labelled as plain numbers."""
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value < 1e6 else f"{value:.0e}"))
-    axes.yaxis.set_minor_locator(FixedLocator([]))
 
 
 def figure_with_axes(width: float, height: float) -> tuple[Figure, Axes]:

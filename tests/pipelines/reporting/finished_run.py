@@ -20,7 +20,6 @@ from vse_core.evaluation.recall import rank_retrieval
 EVIL = "<script>alert('a caption')</script> & <img src=x onerror=alert(1)>"
 IMAGES = 6
 STAGES = ("extract", "train", "evaluate", "register")
-STEPS_PER_EPOCH = 40
 
 
 def finished_run(work_dir: Path, *overrides: str) -> tuple[PipelineConfig, dict[str, StagePlan]]:
@@ -42,12 +41,13 @@ def finished_run(work_dir: Path, *overrides: str) -> tuple[PipelineConfig, dict[
     ]
     write_query_tables(directory, "retrieval", directions)
     (directory / "pictures").mkdir()
-    for name in ("gpo_coefficients", "text_to_image", "attacks"):
+    for name in ("gpo_coefficients", "attacks"):
         Image.new("RGB", (30, 20), "white").save(directory / "pictures" / f"{name}.png")
     metrics = ranks.result().as_dict()
     metrics |= {"rsum_low": metrics["rsum"] - 5, "rsum_high": metrics["rsum"] + 5}
     write_manifest(directory, {"metrics": metrics, "split": "dev", "folds": 1, "summary": "dev RSUM as measured"})
-    write_training(plans["train"].directory, [metrics, {**metrics, "rsum": 599.5}])
+    trained = {"vocabulary_size": 1234, "captions_truncated": 5678, "summary": "dev RSUM 599.5"}
+    write_manifest(plans["train"].directory, trained)
     write_manifest(plans["register"].directory, {"summary": "scenes version 1"})
     return config, plans
 
@@ -57,24 +57,6 @@ def plan(work_dir: Path, name: str, is_done: bool = True) -> StagePlan:
     parts = {"extract": ("train", "dev"), "evaluate": ("gallery", "pictures")}.get(name, ())
     outputs = {part: work_dir / name / part for part in parts}
     return StagePlan(name, name[0] * 64, work_dir / name, 1, int(is_done), "parts", "a lot of work", outputs)
-
-
-def write_training(directory: Path, history: list[dict[str, float]]) -> None:
-    """Write what a training of two epochs leaves behind."""
-    write_manifest(
-        directory,
-        {
-            "history": history,
-            "chance": 3.2,
-            "steps_per_epoch": STEPS_PER_EPOCH,
-            "best": "best-001",
-            "vocabulary_size": 1234,
-            "captions_truncated": 5678,
-            "summary": "dev RSUM 599.5",
-        },
-    )
-    lines = [json.dumps({"step": step, "loss": 30.0 / step}) for step in range(1, 2 * STEPS_PER_EPOCH)]
-    (directory / "losses.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def write_manifest(directory: Path, content: dict[str, Any]) -> None:

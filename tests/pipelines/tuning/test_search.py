@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pipelines.config import ConfigError, load_config
-from pipelines.tuning.plots import plot_grid, plot_parallel_coordinates, plot_rows, plot_sensitivity
+from pipelines.tuning.plots import plot_grid, plot_rows
 from pipelines.tuning.results import Results, Trial, read_results, write_results
 from pipelines.tuning.space import SearchConfig, check_space, load_search, with_settings
 from vse_core.evaluation.protocols import RECALLS
@@ -186,19 +186,6 @@ def test_the_table_holds_everything(tmp_path: Path) -> None:
     )
     write_results(results, tmp_path / "trials.csv")
     assert read_results(tmp_path / "trials.csv") == results
-
-
-def test_plots_show_every_trial() -> None:
-    results = Results([trial(0, 0.1, 200.5), trial(1, 0.25, None, problem="nan"), trial(2, 0.3, 190.0, epochs=2)])
-    parallel = plot_parallel_coordinates(results, search())
-    assert len([line for line in parallel.axes[0].lines if len(line.get_xdata()) == 4]) == 2
-    sensitivity = plot_sensitivity(results, search())
-    panels = [axes for axes in sensitivity.axes if axes.get_visible()]
-    assert [axes.get_xlabel() for axes in panels] == list(search().space)
-    assert panels[1].get_xscale() == "log"
-    assert [label.get_text() for label in panels[2].get_xticklabels()] == ["mean", "kmax 5"]
-    with pytest.raises(ValueError, match="no trial with an RSUM"):
-        plot_sensitivity(Results([trial(0, 0.1, None)]), search())
 
 
 def test_a_grid_shows_the_mean_of_every_combination_and_frames_the_best(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from vse_core.evaluation.plots import plot_learning_rates
 from vse_core.evaluation.training_plots import plot_convergence, plot_negatives
 
 
@@ -47,12 +46,3 @@ def test_many_negatives_get_a_running_median() -> None:
     assert "median of 5 points" in median.get_label()
     with pytest.raises(ValueError, match="1 to 5 runs of one step"):
         plot_negatives({"a": ([], [])})
-
-
-def test_learning_rates_of_each_part() -> None:
-    (axes,) = plot_learning_rates([1, 2, 3], {"the model": [0.1, 0.2, 0.1], "bert": [0.0, 0.02, 0.01]}).axes
-    model, bert = axes.get_lines()
-    assert list(model.get_ydata()) == [0.1, 0.2, 0.1]
-    assert bert.get_ydata()[0] != bert.get_ydata()[0]  # nothing is drawn where nothing is trained
-    assert list(bert.get_ydata())[1:] == [0.02, 0.01]
-    assert axes.get_yscale() == "log"
