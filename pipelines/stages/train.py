@@ -119,7 +119,7 @@ def run(
         "data_fingerprint": upstream["extract"].fingerprint,
         "seconds": round(time.monotonic() - began, 1),
     }
-    _log_outcome(config, stage.path, manifest, tracker)
+    _log_outcome(stage.path, manifest, tracker)
     outputs = [*recorded(stage.path), DIGESTS, LOSSES, manifest["best"]]
     stage.complete(manifest, [name for name in outputs if (stage.path / name).exists()], pushed=True)
     return StageReport(NAME, stage.path, manifest["summary"])
@@ -282,7 +282,7 @@ def _of_captions(facts: Mapping[str, float]) -> str:
     return f"{known}, {truncated:,} captions cut short" if truncated else known
 
 
-def _log_outcome(config: PipelineConfig, directory: Path, manifest: Mapping[str, Any], tracker: Tracker) -> None:
+def _log_outcome(directory: Path, manifest: Mapping[str, Any], tracker: Tracker) -> None:
     from pipelines.training.checkpoints import newest_checkpoint
 
     for name, path in (("best", directory / manifest["best"]), ("last", newest_checkpoint(directory))):
