@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 KUBERAY := $(wildcard infra/kubernetes/ray*.yaml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-integration test-nightly test-gpu lint docs format types pins bench sizing ui
+.PHONY: help setup demo test test-integration test-nightly test-gpu lint docs format types pins bench ui
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,10 +75,7 @@ docs: $(STAMP)  ## the documentation into site/; a broken link or docstring is a
 	@! grep griffe: .docs.log
 
 bench: $(STAMP)  ## the benchmarks of speed, and the published tables; results in tests/benchmarks/results
-	set -e; for name in reader training extraction butd parsing pooling gpo_study step unified_step evaluation efficiency sizing tables; do $(BIN)/python tests/benchmarks/$$name.py; done
-
-sizing: $(STAMP)  ## the costs of a sample that docs/sizing.md multiplies up, measured on this machine
-	set -e; for name in sizing reader parsing feeding tables; do $(BIN)/python tests/benchmarks/$$name.py; done
+	set -e; for name in reader training extraction parsing pooling gpo_study evaluation efficiency tables; do $(BIN)/python tests/benchmarks/$$name.py; done
 
 ui: $(STAMP)  ## MLflow's pages over the runs in VSE_WORK_DIR, on UI_PORT
 	MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow server --workers 1 \

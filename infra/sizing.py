@@ -2,8 +2,8 @@
 
     python -m infra.sizing --images 5000000 --captions-per-image 2 --feature 49x2048
 
-Bytes, memory and operations are multiplied up from measured figures (sizing.json, which tests/benchmarks/tables.py
-makes from the benchmarks' results). The speed of a GPU is an estimate: operations over a share of its peak.
+Bytes, memory and operations are multiplied up from measured figures (sizing.json). The speed of a GPU is an
+estimate: operations over a share of its peak.
 """
 
 import argparse
@@ -56,21 +56,18 @@ class Machines:
         peak_tflops: of a GPU, bfloat16 without sparsity, from its data sheet (NVIDIA A100: 312).
         utilisation: assumed share of the peak.
         pairs_per_gpu: local batch of a training step; the global batch grows with the GPUs.
-        memory_gb, disk_tb: main memory and disk of a machine, 10^9 and 10^12 bytes.
+        disk_tb: disk of a machine, 10^12 bytes.
         link_gbs: bandwidth between GPUs of a machine, one way, 10^9 bytes a second (A100's NVLink: 300).
         network_gbit: bandwidth between machines, 10^9 bits a second.
-        listing_seconds: for a request that lists a thousand objects on S3.
     """
 
     peak_tflops: float = 312.0
     utilisation: float = 0.25
     pairs_per_gpu: int = 128
     gpus_per_machine: int = 8
-    memory_gb: float = 1000.0
     disk_tb: float = 10.0
     link_gbs: float = 300.0
     network_gbit: float = 100.0
-    listing_seconds: float = 0.1
 
     @property
     def flops(self) -> float:
@@ -86,7 +83,7 @@ class Machines:
 class Measured:
     """The measured figures.
 
-    `sizing` holds bytes, memory and operations, by tests/benchmarks/sizing.py; `samples_per_second` are samples of
+    `sizing` holds bytes, memory and operations; `samples_per_second` are samples of
     36 x 2048 that a rank reads in random order from the page cache, on two cores; `captions_per_second` are those
     that one core parses, `decoded_per_second` photographs of 500 pixels that one brings to 224. `host_seconds_a_step`
     are those of a step on an H200 that waited for its host, by model.

@@ -5,7 +5,7 @@ are timed on a sample of the queries and scaled up. With one thread times are CP
 machine counts little; with several, which help the products and ours but no loop, they are those of the clock. Memory
 is what a process rises to above the embeddings.
 
-Run: python tests/benchmarks/evaluation.py [--part coco|views|crisscrossed|large] [--threads N]
+Run: python tests/benchmarks/evaluation.py [--part coco|views] [--threads N]
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,6 @@ from reader import RESULTS, machine
 from torch import Tensor, nn
 
 from preprocessing.storage.atomic import write_json_atomic
-from vse_core.evaluation.directions import DIRECTIONS, Direction, rank_direction
-from vse_core.evaluation.ranks import RelevantItems
 from vse_core.evaluation.recall import rank_retrieval
 
 DIM, CAPTIONS, FOLDS = 1024, 5, 5
@@ -190,74 +187,17 @@ def views_and_ensembles(images: int) -> dict[str, Any]:
     return result
 
 
-def crisscrossed_items(images: int, direction: Direction) -> RelevantItems:
-    """As many true pairs as Crisscrossed Captions has, drawn at random next to the data set's own."""
-    captions = CAPTIONS * images
-    ends = {"i": images, "t": captions}
-    draw = torch.Generator().manual_seed(0)
-    extra = {"i2t": 2 * images, "t2i": 2 * images, "t2t": captions // 40, "i2i": 4 * images}[direction]
-    queries, items = (torch.randint(ends[direction[end]], (extra,), generator=draw) for end in (0, -1))
-    image_C = torch.arange(images).repeat_interleave(CAPTIONS)
-    own = {
-        "i2t": torch.stack([image_C, torch.arange(captions)]),
-        "t2i": torch.stack([torch.arange(captions), image_C]),
-        "t2t": torch.cat(
-            [torch.tensor(list(permutations(range(CAPTIONS), 2))).T + CAPTIONS * i for i in range(images)], 1
-        ),
-        "i2i": torch.stack([torch.arange(images), (torch.arange(images) + 1) % images]),
-    }[direction]
-    pairs = torch.cat([own, torch.stack([queries, items])[:, queries != items]], dim=1)
-    return RelevantItems.of_pairs(pairs[0], pairs[1], ends[direction[0]])
-
-
-def crisscrossed(images: int) -> dict[str, Any]:
-    """The four directions of Crisscrossed Captions."""
-    captions = CAPTIONS * images
-    sizes = {"i": images, "t": captions}
-    result: dict[str, Any] = {"a matrix of captions in float64_MB": round(8 * captions**2 / 1e6)}
-    for direction in DIRECTIONS:
-        found = rise(partial(one_direction, images, direction))
-        result[direction] = {"size": f"{sizes[direction[0]]} x {sizes[direction[-1]]}", **found}
-        print(direction, result[direction], flush=True)
-    return result
-
-
-def one_direction(images: int, direction: Direction) -> dict[str, Any]:
-    """Time and rise of memory of one direction of Crisscrossed Captions."""
-    relevant_items = crisscrossed_items(images, direction)
-    before = held_bytes("VmRSS")
-    members = embeddings(images)
-    spent, risen, _ = rise_above(members, before, lambda: rank_direction(members, direction, relevant_items))
-    return {"seconds": spent, "risen_MB": risen}
-
-
-def large(captions: int, steps: int) -> dict[str, Any]:
-    """Memory over size: ten captions an image, vectors of 32, each step ten times as many similarities as the last."""
-    result = {}
-    for step in reversed(range(steps)):
-        number = round(captions / 10 ** (step / 2))
-        images = number // 10 // FOLDS * FOLDS
-        found = rise(partial(memory, images, 10, 32))
-        result[f"{images} x {10 * images}"] = found
-        print(images, found, flush=True)
-    return result
-
-
 def main() -> None:
     """Measure and write the result; a part by itself is put next to what is there."""
     parts: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
         "coco": lambda given: coco(given.images),
         "views": lambda given: views_and_ensembles(given.images),
-        "crisscrossed": lambda given: crisscrossed(given.images),
-        "large": lambda given: large(given.captions, given.steps),
     }
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--output", type=Path, default=RESULTS / "evaluation.json", help="JSON file for the result")
     parser.add_argument("--part", choices=parts, action="append", help="measure this alone (repeatable; default: all)")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--images", type=int, default=5000, help="of COCO's test split")
-    parser.add_argument("--captions", type=int, default=1_000_000, help="of the largest gallery")
-    parser.add_argument("--steps", type=int, default=5, help="sizes up to the largest gallery")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     there = json.loads(arguments.output.read_text(encoding="utf-8")) if arguments.output.is_file() else {}

@@ -1,13 +1,10 @@
-"""Time of GPO, of recurrences and of the networks that extract features, on a GPU.
+"""Time of recurrences and of the networks that extract features, on a GPU.
 
-GPO is timed against that of the released code, forwards and backwards, on sets of mixed sizes. It must at least read
-the features, and backwards read their order and write the gradient: the share of bandwidth is these bytes over the time
-and the rate of a large copy on the same device. Recurrences are timed unpacked, as they are computed, and packed.
+Recurrences are timed unpacked, as they are computed, and packed.
 Networks have their published sizes and random weights; pixels come from the host and features go back to it, as in an
 actor. Decoding is timed by itself, in one thread.
 
-Run: git clone --branch bigru https://github.com/woodfrog/vse_infty FOLDER
-     python tests/benchmarks/gpu.py --released FOLDER --photographs FOLDER
+Run: python tests/benchmarks/gpu.py --photographs FOLDER
 """
 
 from __future__ import annotations
@@ -35,14 +32,11 @@ from preprocessing.features.networks import Network, PixelsCHW
 from preprocessing.features.patches import PatchExtractor
 from preprocessing.features.state_extractor import StateExtractor
 from preprocessing.storage.atomic import write_json_atomic
-from vse_core.pooling.gpo import GeneralizedPooling
 from vse_core.precision import use_tf32
 from vse_core.recurrent import unpacked_states
 from vse_core.training.mixed_precision import MixedPrecision
 
 DEVICE = "cuda"
-SIZES = [(128, 36, 1024), (128, 196, 1024), (512, 49, 512), (1024, 36, 1024)]
-COPIED_BYTES = 2**30
 # Sequences, elements of the longest, width of an element and of the states.
 RECURRENCES = {
     "BiGRU over 17 words, B = 128, H = 1024": (128, 17, 300, 1024),
@@ -63,63 +57,6 @@ def median_ms(work: Callable[[], Any], rounds: int) -> float:
         if turn >= 3:
             times.append(begun.elapsed_time(ended))
     return statistics.median(times)
-
-
-def bandwidth(rounds: int) -> float:
-    """Bytes a second, read and written, of a large copy on the device."""
-    source = torch.rand(COPIED_BYTES // 4, device=DEVICE)
-    target = torch.empty_like(source)
-    return 2 * COPIED_BYTES / median_ms(lambda: target.copy_(source), rounds) * 1e3
-
-
-def gpo(released: Path, rounds: int) -> dict[str, Any]:
-    """Milliseconds of both, forwards alone and with the backward pass, and shares of bandwidth."""
-    sys.path.insert(0, str(released))
-    from lib.modules.aggr.gpo import GPO  # type: ignore[import-not-found]
-
-    rate = bandwidth(rounds)
-    found: dict[str, Any] = {"copy_gigabytes_per_second": round(rate / 1e9)}
-    for batch, size, dim in SIZES:
-        torch.manual_seed(0)
-        features_BND = torch.randn(batch, size, dim, device=DEVICE, requires_grad=True)
-        lengths_B = torch.randint(size * 4 // 5, size + 1, (batch,), device=DEVICE)
-        ours, theirs = GeneralizedPooling().to(DEVICE), GPO(32, 32).to(DEVICE)
-        theirs.load_state_dict(ours.state_dict())
-        pools = {
-            "ours": partial(ours, features_BND, lengths_B),
-            "released": partial(_first_of, theirs, features_BND, lengths_B),
-        }
-        assert torch.allclose(pools["ours"](), pools["released"](), atol=1e-4)
-        times = {name: _both_passes(pool, rounds) for name, pool in pools.items()}
-        features = 4 * features_BND.numel()
-        # The order that the backward pass reads has eight bytes an element.
-        least = {"forward": features, "forward and backward": 4 * features}
-        found[f"{batch} x {size} x {dim}"] = {
-            "milliseconds": {
-                name: {way: round(spent, 3) for way, spent in by_way.items()} for name, by_way in times.items()
-            },
-            "times_faster": {way: round(times["released"][way] / spent, 2) for way, spent in times["ours"].items()},
-            "share_of_bandwidth": {
-                name: {way: round(least[way] / (spent / 1e3) / rate, 3) for way, spent in by_way.items()}
-                for name, by_way in times.items()
-            },
-        }
-    return found
-
-
-def _first_of(pool: Callable[..., tuple[Tensor, Tensor]], *inputs: Tensor) -> Tensor:
-    return pool(*inputs)[0]
-
-
-def _both_passes(pool: Callable[[], Tensor], rounds: int) -> dict[str, float]:
-    def forward() -> None:
-        with torch.no_grad():
-            pool()
-
-    return {
-        "forward": median_ms(forward, rounds),
-        "forward and backward": median_ms(lambda: pool().sum().backward(), rounds),
-    }
 
 
 def recurrences(rounds: int) -> dict[str, Any]:
@@ -210,7 +147,6 @@ def main() -> None:
     use_tf32(False)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--output", type=Path, default=RESULTS / "gpu.json", help="JSON file for the result")
-    parser.add_argument("--released", type=Path, required=True, help="checkout of the released code, branch bigru")
     parser.add_argument("--photographs", type=Path, required=True, help="folder of JPEG files")
     parser.add_argument("--batch", type=int, default=64, help="images of a batch")
     parser.add_argument("--rounds", type=int, default=20)
@@ -218,7 +154,6 @@ def main() -> None:
     photographs = sorted(str(path) for path in arguments.photographs.glob("*.jpg"))
     result: dict[str, Any] = {"command": shlex.join(["python", *sys.argv]), "machine": machine()}
     result["device"] = torch.cuda.get_device_name()
-    result["gpo"] = gpo(arguments.released, arguments.rounds)
     result["recurrences"] = recurrences(arguments.rounds)
     result["extraction"] = extraction(photographs, arguments.batch, arguments.rounds)
     write_json_atomic(arguments.output, result)

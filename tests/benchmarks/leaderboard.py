@@ -62,8 +62,6 @@ MEAN = "model.image.pooling={name: mean}"
 DROPOUT = "training.feature_dropout=0.3"
 # The boxes of a pyramid stand for a detector's regions.
 REGIONS = ("pyramid",)
-# Of a loss that is a mean over pairs; next to the published one, a sum, a pair's weight is divided by their number.
-ORTHOGONAL = "loss.view_orthogonality"
 
 
 def both_pooled_by(aggregator: str) -> tuple[str, ...]:
@@ -100,16 +98,6 @@ ROWS: dict[str, Row] = {
     "VSE-infinity, learned sigmoid loss, feature dropout": Row("flickr8k_small_data"),
     "MV-VSE, learned sigmoid loss": Row("flickr8k_mv_vse", (SIGMOID,)),
     "MV-VSE, learned sigmoid loss, feature dropout": Row("flickr8k_mv_vse", (SIGMOID, DROPOUT)),
-    "MV-VSE, orthogonal views": Row("flickr8k_mv_vse", (f"{ORTHOGONAL}=100",)),
-    "MV-VSE, learned sigmoid loss, feature dropout, orthogonal views": Row(
-        "flickr8k_mv_vse", (SIGMOID, DROPOUT, f"{ORTHOGONAL}=1")
-    ),
-    "MV-VSE, learned sigmoid loss, feature dropout, view dropout": Row(
-        "flickr8k_mv_vse", (SIGMOID, DROPOUT, "training.view_dropout=0.3")
-    ),
-    "MV-VSE, learned sigmoid loss, feature dropout, own projections": Row(
-        "flickr8k_mv_vse", (SIGMOID, DROPOUT, "model.image.projections=3")
-    ),
     "VSE+2AD, learned sigmoid loss": Row("flickr8k_vse_2ad", (SIGMOID,)),
     "VSE+2AD, learned sigmoid loss, feature dropout": Row("flickr8k_vse_2ad", (SIGMOID, DROPOUT)),
     "VSE+2AD, learned sigmoid loss, levels in equal parts": Row("flickr8k_vse_2ad", (SIGMOID, *EQUAL_LEVELS)),

@@ -2,8 +2,7 @@
 
 Beside them the straightforward implementation in the same run: plain PyTorch as one would write it down from the paper,
 with a GRU for the ranks of every set, images in PyTorch's usual layout, a batch that is copied when it is needed, and a
-loss that is printed, and so waited for, in every step. The share of peak is that of a large matrix product in the same
-precision and run. On the slowest operations and on the device's idle time see `profile`.
+loss that is printed, and so waited for, in every step.
 
 Run: python tests/benchmarks/presets.py --device cuda
 """
@@ -26,9 +25,7 @@ from typing import Any
 import torch
 from reader import RESULTS, machine
 from torch import Tensor, nn
-from torch.autograd import DeviceType
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from torch.utils.flop_counter import FlopCounterMode
 from torchvision.models import resnet101
 from transformers import BertConfig, BertModel
 
@@ -59,7 +56,6 @@ class Sizes:
     vocabulary: int = 8481
     side: int = 512
     bert: tuple[int, int, int] = (12, 768, 12)  # layers, width, heads
-    product: int = 8192
 
     def bert_config(self) -> dict[str, Any]:
         """BERT-base, or a small one."""
@@ -74,7 +70,7 @@ class Sizes:
         }
 
 
-TINY = Sizes(4, 2, 6, 32, 16, 8, 5, 50, 64, (1, 16, 2), 256)
+TINY = Sizes(4, 2, 6, 32, 16, 8, 5, 50, 64, (1, 16, 2))
 PRESETS = {
     "regions and BiGRU": ("regions", "bigru"),
     "regions and BERT": ("regions", "bert"),
@@ -294,7 +290,7 @@ def timed(work: Callable[[], None], device: torch.device) -> float:
 
 
 def measure(system: Ours | Straightforward, batch: Batch, rounds: int, steps: int) -> dict[str, Any]:
-    """Samples a second, the median of rounds of steps; memory; and what the time goes to."""
+    """Samples a second, the median of rounds of steps; and memory."""
     device = system.device
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -306,49 +302,7 @@ def measure(system: Ours | Straightforward, batch: Batch, rounds: int, steps: in
     }
     if device.type == "cuda":
         found["peak_memory_gb"] = round(torch.cuda.max_memory_allocated() / 1e9, 2)
-    with torch.profiler.profile() as profiler:
-        profiled = timed(lambda: system.run(batch, 2), device)
-    return found | {"profile": slowest(profiler, profiled, device)}
-
-
-def slowest(profiler: torch.profiler.profile, seconds: float, device: torch.device) -> dict[str, Any]:
-    """The operations that most time goes to, as shares of all operations; on a GPU also how long it is at work."""
-    on_gpu = device.type == "cuda"
-    attribute = "self_device_time_total" if on_gpu else "self_cpu_time_total"
-    # On a GPU the kernels alone: the operations that started them have their time as well.
-    kernels = [event for event in profiler.key_averages() if event.device_type == DeviceType.CUDA or not on_gpu]
-    times = {event.key: getattr(event, attribute) for event in kernels}
-    total = sum(times.values())
-    most = sorted(times, key=lambda key: times[key], reverse=True)[:5]
-    found: dict[str, Any] = {"shares": {key[:80]: round(times[key] / total, 3) for key in most}}
-    return found | ({"device_at_work": round(total / 1e6 / seconds, 3)} if on_gpu else {})
-
-
-def step_flops(sizes: Sizes, image: str, text: str, device: torch.device) -> float:
-    """Floating-point operations of the products of a step, forwards and backwards."""
-    batch = make_batch(sizes, image)
-    with FlopCounterMode(display=False) as counter:
-        Ours(sizes, image, text, "float32", device).run(batch, 1)
-    flops = float(counter.get_total_flops())
-    if text == "bigru" and device.type == "cuda":  # the counter does not look into cuDNN
-        tokens = int(batch.token_lengths_B.sum())
-        flops += 3 * 2 * 2 * tokens * 3 * sizes.dim * (sizes.word_dim + sizes.dim)
-    return flops
-
-
-def product_flops(size: int, precision: str, device: torch.device) -> float:
-    """Operations a second of a large matrix product."""
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-
-    def multiply() -> None:
-        """Five products."""
-        for _ in range(5):
-            left @ right
-
-    multiply()
-    seconds = statistics.median(timed(multiply, device) for _ in range(5))
-    return 2 * size**3 * 5 / seconds
+    return found
 
 
 def precisions(device: torch.device) -> Iterator[str]:
@@ -364,15 +318,12 @@ def compare(sizes: Sizes, preset: str, device: torch.device, rounds: int, steps:
     image, text = PRESETS[preset]
     batch = make_batch(sizes, image)
     use_tf32(False)
-    flops = step_flops(sizes, image, text, device)
     plain = measure(Straightforward(sizes, image, text, device), batch, rounds, steps)
-    found: dict[str, Any] = {"batch": len(batch), "gigaflops_per_step": round(flops / 1e9, 2), "straightforward": plain}
+    found: dict[str, Any] = {"batch": len(batch), "straightforward": plain}
     for precision in precisions(device):
         use_tf32(precision == "tf32")
-        peak = product_flops(sizes.product, precision, device)
         loaded = batch.pin() if device.type == "cuda" else batch  # which the loader does meanwhile
         ours = measure(Ours(sizes, image, text, precision, device), loaded, rounds, steps)
-        ours["share_of_peak"] = round(flops / ours["seconds_per_step"] / peak, 3)
         ours["times_straightforward"] = round(plain["seconds_per_step"] / ours["seconds_per_step"], 3)
         found[precision] = ours
     use_tf32(False)

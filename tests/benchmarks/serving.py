@@ -5,7 +5,7 @@ another process, each with one connection that it keeps; queries are the caption
 turn. The reference embeds the same queries one by one and searches the same index in this process, and nothing else.
 
 Run: python tests/benchmarks/serving.py --model flickr8k
-A run is added to the others of its label ("after", or "before" in a checkout of an older version), to take turns.
+A run is added to the others; the table has their medians.
 """
 
 from __future__ import annotations
@@ -139,11 +139,10 @@ def main() -> None:
     parser.add_argument("--tracking-uri", default=default_tracking_uri())
     parser.add_argument("--seconds", type=float, default=15.0, help="of each measurement")
     parser.add_argument("--output", type=Path, default=RESULTS / "serving.json")
-    parser.add_argument("--label", default="after", choices=("before", "after"), help="the version that is measured")
     options = parser.parse_args()
     result = {"command": shlex.join(["python", *sys.argv]), "machine": machine(), **measure(options)}
-    runs = json.loads(options.output.read_text(encoding="utf-8")) if options.output.exists() else {}
-    runs.setdefault(options.label, []).append(result)
+    runs = json.loads(options.output.read_text(encoding="utf-8")) if options.output.exists() else []
+    runs.append(result)
     write_json_atomic(options.output, runs)
     print(json.dumps(result, indent=2))
 

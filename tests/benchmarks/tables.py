@@ -1,4 +1,4 @@
-"""Write the tables of README and docs/, their plot and the figures of infra/sizing.json from the recorded results.
+"""Write the tables of README and docs/ and their plot from the recorded results.
 
 Run: python tests/benchmarks/tables.py, with `--check` to only compare
 """
@@ -6,7 +6,6 @@ Run: python tests/benchmarks/tables.py, with `--check` to only compare
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import re
 import statistics
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from leaderboard_plot import draw
-from sizing_tables import data_table, limits_table, run_table, shipped_figures, step_table
 from univse_tables import (
     ATTACK_HEADER,
     DEPENDENCY_HEADER,
@@ -28,32 +26,17 @@ from univse_tables import (
     retrieval_rows,
 )
 
-from infra.sizing import FIGURES, Machines, Measured
+from infra.sizing import Machines, Measured, Workload, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 PLOT = ROOT / "docs/images/leaderboard.png"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 RESULTS = Path(__file__).with_name("results")
 
-# Of both splits, which a training process opens.
-FLICKR8K_CAPTIONS = 35_000
-
 
 def univse_table(header: list[str], rows: Callable[[dict[str, Any]], list[list[str]]]) -> str:
     """A table of UniVSE and its baselines, from the study of them all."""
     return _table(header, rows(_read("univse_systems")))
-
-
-def losses_table() -> str:
-    """RSUM of the last epoch of short runs by loss and recipe, the best first."""
-    runs = {
-        label: [run["metrics"]["rsum"] for run in seeds.values()] for label, seeds in _read("losses")["rows"].items()
-    }
-    rows = [
-        [label, f"**{statistics.mean(each):.1f}**", ", ".join(f"{rsum:.1f}" for rsum in each)]
-        for label, each in sorted(runs.items(), key=lambda row: -statistics.mean(row[1]))
-    ]
-    return _table(["loss and recipe", "RSUM", "each seed"], rows)
 
 
 GRIDS = {"leaderboard": "EfficientNet-Lite2, 9x9", "mobilenet leaderboard": "MobileNetV2, 7x7"}
@@ -99,79 +82,6 @@ def _mean_recalls(runs: Sequence[dict[str, Any]], way: str) -> str:
 def _difference(over: Sequence[float] | None) -> str:
     """A difference with its interval, or nothing."""
     return "" if over is None else f"{over[0]:+.1f} ({over[1]:+.1f} to {over[2]:+.1f})"
-
-
-def regularisers_table() -> str:
-    """What each candidate adds to VSE-infinity, on both losses, the best first."""
-    found = _read("regularisers")["features"]["EfficientNet-Lite2, 9x9"]["summary"]
-    rows = []
-    for name, row in sorted(found.items(), key=lambda item: -item[1]["rsum"]):
-        # The row that has all but the last change of a name; that of another loss has the published one's.
-        bases = [base for base in row["over"] if name.startswith(f"{base}, ")]
-        base = max(bases, key=len, default="published loss" if row["over"] else "")
-        over = row["over"].get(base)
-        compared = [_difference(over), "" if over is None else base]
-        rows.append([name, f"**{row['rsum']:.1f}**", *compared, str(row["seeds"])])
-    return _table(["VSE-infinity with", "RSUM", "difference", "from", "seeds"], rows)
-
-
-def search_table() -> str:
-    """The trials of the search over the parts of the papers, the best first."""
-    header = ["aggregator of cells", "views", "text encoder", "loss", "feature dropout", "epochs", "RSUM"]
-    rows = []
-    for trial in sorted(_read("parts_search")["trials"], key=lambda trial: -trial["rsum"]):
-        chosen = trial["settings"]
-        names = [chosen[part]["name"] for part in ("model.image.pooling", "model.text", "loss")]
-        views, dropout = (str(chosen[key]) for key in ("model.image.views", "training.feature_dropout"))
-        epochs = f"{trial['epochs']}{', stopped' if trial['stopped_early'] else ''}"
-        names = [{"bigru": "BiGRU", "bert": "MiniLM"}.get(name, name) for name in names]
-        rows.append([names[0], views, *names[1:], dropout, epochs, f"**{trial['rsum']:.1f}**"])
-    return _table(header, rows)
-
-
-def adpool_table() -> str:
-    """What each level of VSE+2AD's aggregator is worth."""
-    header = [
-        "",
-        "token level's share",
-        "cells it weighs",
-        "cells the embedding level weighs",
-        "RSUM",
-        "token level alone",
-        "embedding level alone",
-        "mean instead",
-    ]
-    rows = [
-        [
-            label,
-            f"{model['token_share']:.2f}",
-            f"{model['cells_of_the_token_level']:.0f} of {model['cells']}",
-            f"{model['cells_of_the_embedding_level']:.0f} of {model['cells']}",
-            f"**{model['rsum']:.1f}**",
-            *(f"{model[f'rsum_{way}']:.1f}" for way in ("token_level", "embedding_level", "mean")),
-        ]
-        for label, model in _read("adpool_study")["models"].items()
-    ]
-    return _table(header, rows)
-
-
-def views_table() -> str:
-    """How alike the views of MV-VSE are, and what each is worth."""
-
-    def listed(values: Sequence[float], digits: int) -> str:
-        return ", ".join(f"{value:.{digits}f}" for value in values)
-
-    rows = [
-        [
-            name,
-            listed(model["cosines"], 3),
-            listed(model["weights_apart"], 2),
-            f"{model['rsum']:.1f}",
-            listed(model["rsum_of_each_view"], 1),
-        ]
-        for name, model in _read("views_study")["models"].items()
-    ]
-    return _table(["", "cosines", "GPO weights apart", "RSUM", "of each view alone"], rows)
 
 
 def released_step_table() -> str:
@@ -254,21 +164,6 @@ def _rsums(seeds: dict[str, Any]) -> str:
     return ", ".join(f"{run['metrics']['rsum']:.1f}" for run in seeds.values()) or "not measured"
 
 
-def balance_table() -> str:
-    """Gradient norms of the weighted terms of UniVSE's loss."""
-    result = _read("univse_balance")
-    terms = ("sent", "comp", "obj", "attr", "rel")
-    rows = []
-    for when in ("start", "trained"):
-        norms = {
-            "all negatives, added up (before)": result["sum"][when]["all"],
-            "all negatives, mean of violations": result["mean of violations"][when]["all"],
-            "hardest negatives": result["mean of violations"][when]["hardest"],
-        }
-        rows += [[when, label, *(f"{values[term]:.2f}" for term in terms)] for label, values in norms.items()]
-    return _table(["", "", "sentences", "components together", "objects", "attributes", "relations"], rows)
-
-
 def gpo_study_table() -> str:
     """Errors of learned rank weights: on sizes that were trained on, and on smaller and larger ones."""
     errors = _read("gpo_study")["coefficient_rmse"]
@@ -287,37 +182,6 @@ def speed_table() -> str:
     return _table(["what", "measured", "compared"], rows)
 
 
-def scale_table() -> str:
-    """What starting, planning, the loss and the step cost, and what they did before."""
-    rows = [row for name, rows in SCALE.items() for row in rows(_read(name))]
-    return _table(["what", "now", "before"], rows)
-
-
-def _faster_step_rows(result: dict[str, Any]) -> list[list[str]]:
-    rows = []
-    for processor, before in _read("step_released_before")["processors"].items():
-        now = result["processors"][processor]["rows"]
-        for label, row in before["rows"].items():
-            ways = [each["times_faster"] for each in (now[label], row)]
-            cells = [f"{way['float32']:.2f} x in float32, {way['bf16']:.2f} x in bf16" for way in ways]
-            rows.append([f"rate of the training step, {label}, {processor}, over the released code", *cells])
-    return rows
-
-
-def failures_table() -> str:
-    """The table of faults injected into the extraction, their outcome, and what was lost."""
-    rows = [[case["failure"], case["happened"], case["lost"]] for case in _read("extraction_faults")["cases"]]
-    return _table(["injected", "what happened", "lost"], rows)
-
-
-def training_failures_table() -> str:
-    """The table of faults injected into a training of two workers, their outcome, and what was lost."""
-    rows = [
-        [case["failure"], _training_failure(case), case["lost"]] for case in _read("training_faults")["cases"].values()
-    ]
-    return _table(["injected", "what happened", "lost"], rows)
-
-
 def attacks_table() -> str:
     """The table of attacks: cases of each class, and what came of them, before and after if both were counted."""
     kinds = ("told", "harmless", "silent", "internal")
@@ -328,30 +192,6 @@ def attacks_table() -> str:
             [name, f"{row['after']['cases']:,}", *(" / ".join(str(each[kind]) for each in counted) for kind in kinds)]
         )
     return _table(["class", "cases", *kinds], rows)
-
-
-def _training_failure(case: dict[str, Any]) -> str:
-    """In words, by what the case has observed."""
-    if "exit_status_of_the_second_start" in case:
-        last_words = f', saying "{case["said"]}"' if case["said"] else ""
-        happened = [f"the first command ends{last_words}; the second resumes"]
-    else:
-        happened = ["it continues by itself"]
-    if "losses_missing_in_mlflow" in case:
-        happened.append(f"{case['steps_during_the_outage']} steps meanwhile, all in MLflow afterwards, in order")
-    if "requests_refused" in case:
-        happened.append(
-            f"{case['steps_during_the_outage']} steps meanwhile, {case['requests_refused']} requests refused"
-        )
-    if "workers" in case:
-        beyond, most = case["first_step_beyond_1e-5"], case["largest_relative_difference_of_losses"]
-        happened.append(
-            f"{', '.join(map(str, case['workers']))} workers; losses within 1e-5 up to step {beyond}, {most:.1e}"
-        )
-    if case.get("checkpoint_made_for_it"):
-        happened.append("a checkpoint is made before")
-    happened.append(f"{case['steps_repeated']} of {case['steps']} steps repeated")
-    return "; ".join(happened)
 
 
 def _reader_rows(result: dict[str, Any]) -> list[list[str]]:
@@ -369,113 +209,11 @@ def _reader_rows(result: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def _start_up_rows(result: dict[str, Any]) -> list[list[str]]:
-    flickr8k, large = result["flickr8k"], result["large"]
-    images = large.pop("images")
-    starts = {
-        "Flickr8k, real captions": [flickr8k["with tables"], flickr8k["without tables"]],
-        "Flickr8k with scene graphs, for UniVSE": [flickr8k["UniVSE with tables"], flickr8k["UniVSE without tables"]],
-        **{f"{images / 1e6:.1f} million images and captions, made up, {way}": [now] for way, now in large.items()},
-    }
-    minutes = images * flickr8k["without tables"]["seconds_to_open"] / FLICKR8K_CAPTIONS / 60
-    rows = []
-    for name, ways in starts.items():
-        cells = [f"{way['seconds']:.2f} s, {way['own_megabytes_at_the_first_batch']:.0f} MB of its own" for way in ways]
-        cells += [f"{minutes:.0f} min, by arithmetic"]
-        rows.append([f"start of a training process up to its first batch, {name}", *cells[:2]])
-    return rows
-
-
-def _planning_rows(result: dict[str, Any]) -> list[list[str]]:
-    archives, size = result["archives"], result["megabytes_of_archive"]
-    hours = archives * result["reading_seconds_of_archive"] / 3600
-    return [
-        [
-            f"plan of {archives:,} archives of {size} MB on S3 (Swift)",
-            f"{result['listing_seconds']:.1f} s",
-            f"{hours:.1f} h, by arithmetic",
-        ]
-    ]
-
-
 def _training_rows(result: dict[str, Any]) -> list[list[str]]:
     share = f"{100 * result['share_waiting_for_data']:.2f} % of it waiting for data"
     return [
         ["training step, VSE-infinity, 49 x 1280, D = 512, B = 128", f"{result['seconds_per_step']:.2f} s", share],
     ]
-
-
-def _data_wait_rows(result: dict[str, Any]) -> list[list[str]]:
-    return [
-        [
-            f"training step, data {name}",
-            f"{way['seconds_per_step']:.2f} s, {100 * way['share_waiting_for_data']:.2f} % of it waiting",
-            f"{way['times_a_batch_in_memory']:.2f} x a step on a batch in memory",
-        ]
-        for name, way in result["ways"].items()
-        if name != "a batch in memory"
-    ]
-
-
-def _scaling_rows(result: dict[str, Any]) -> list[list[str]]:
-    rows = []
-    for name, way in result["ways"].items():
-        speed_up = f"{way['speed_up_over_one_thread']:.2f} x 1 process of 1 thread"
-        on_ray = f"on Ray Train {way['step_on_ray_over_by_hand']:.2f} x the time by hand"
-        rows.append([f"training step, {name}", f"{way['seconds_per_step']['by hand']:.2f} s", f"{speed_up}; {on_ray}"])
-    return rows
-
-
-def _big_batch_rows(result: dict[str, Any]) -> list[list[str]]:
-    rows = []
-    for name, system in result["systems"].items():
-        label = f"a batch of {result['pairs']} pairs, {name}, encoded {result['chunk']} at a time"
-        memory = f"{system['megabytes']['in chunks']:,} MB, {system['seconds']['in chunks']:.1f} s"
-        ratios = f"{system['memory_ratio']:.2f} x the memory and {system['time_ratio']:.2f} x the time of all at once"
-        rows.append([label, memory, ratios])
-    return rows
-
-
-def _local_rows_rows(result: dict[str, Any]) -> list[list[str]]:
-    runs: dict[tuple[str, int, int], list[str]] = {}
-    for run in result["after"]["runs"] + result["before"]["runs"]:
-        cells = runs.setdefault((run["loss"], run["pairs"], run["processes"]), [])
-        cells.append(f"{run['megabytes']} MB, {run['cpu_seconds']:.1f} s")
-    rows = [
-        [f"loss ({loss}) of {pairs:,} pairs, D = 1024, processes: {processes}, each one", *cells]
-        for (loss, pairs, processes), cells in runs.items()
-        if pairs == 4096 and (processes == 4 or loss == "triplet, hardest")
-    ]
-    (step,) = result["after, big step"]["runs"]
-    label = f"step on {step['pairs']:,} pairs, tiny towers, cached gradients, processes: {step['processes']}, each one"
-    return [*rows, [label, f"{step['megabytes']:,} MB in all, {step['cpu_seconds']:.0f} s", "not run"]]
-
-
-def _shared_weights_rows(result: dict[str, Any]) -> list[list[str]]:
-    rows = []
-    for whole, shared in itertools.pairwise(result["runs"]):
-        if shared["parallelism"] == "fsdp2":
-            label = (
-                f"weights, gradients, AdamW's moments of a process, FSDP2, {shared['processes']} processes on one core"
-            )
-            ratios = [shared[name] / whole[name] for name in ("megabytes", "step_seconds")]
-            compared = f"{ratios[0]:.2f} x the memory and {ratios[1]:.1f} x the time of DDP"
-            rows.append([label, f"{shared['megabytes']:.0f} MB, {shared['step_seconds']:.1f} s a step", compared])
-    return rows
-
-
-def _feeding_rows(result: dict[str, Any]) -> list[list[str]]:
-    found = result["medians"]
-    rows = []
-    for threads, way in found["rates"].items():
-        label = f"extraction with a network that takes no time, decoding in {threads}"
-        rows.append([label, f"{way['images_per_second']:.0f} images a second", f"{way['ratio']:.2f} x decoding alone"])
-    waits = {name.rpartition(", ")[0]: share for name, share in found["network_waits"].items() if "meanwhile" in name}
-    for name, share in waits.items():
-        before = found["network_waits"][f"{name}, one shard after the other"]
-        label = f"the network waits, extraction actors: {name[0]}, {name.partition(', ')[2]}"
-        rows.append([label, f"{100 * share:.1f} % of the time", f"{100 * before:.1f} % with one shard after the other"])
-    return rows
 
 
 def _extraction_rows(result: dict[str, Any]) -> list[list[str]]:
@@ -485,13 +223,6 @@ def _extraction_rows(result: dict[str, Any]) -> list[list[str]]:
         compared = f"{measured['ratio']:.2f} x a bare loop over the network on as many cores"
         rows.append([f"extraction, MobileNetV2 at 224 x 224, decoding included, actors: {actors}", rate, compared])
     return rows
-
-
-def _butd_rows(result: dict[str, Any]) -> list[list[str]]:
-    whole = result["images_per_second"]
-    rates = result["parts_images_per_second"].items()
-    parts = ", ".join(f"{100 * whole / rate:.0f} % {name}" for name, rate in sorted(rates, key=lambda item: item[1]))
-    return [["extraction, bottom-up attention at its published size, 2 threads", f"{whole:.2f} images a second", parts]]
 
 
 def _parsing_rows(result: dict[str, Any]) -> list[list[str]]:
@@ -519,14 +250,8 @@ def _by_size(results: dict[str, Any]) -> list[tuple[str, Any]]:
     return sorted(results.items(), key=lambda item: int(item[0].split("x")[1]))
 
 
-def _step_rows(result: dict[str, Any]) -> list[list[str]]:
-    rate = f"{result['seconds_per_step']:.2f} s, {result['samples_per_second']:.0f} samples a second"
-    parts = ", ".join(f"{100 * part['share']:.0f} % {name}" for name, part in result["parts"].items())
-    return [["training step, VSE-infinity, 36 x 2048, D = 1024, B = 128", rate, parts]]
-
-
 def _evaluation_rows(result: dict[str, Any]) -> list[list[str]]:
-    coco, crossed = (result[part]["result"] for part in ("coco", "crisscrossed"))
+    coco = result["coco"]["result"]
     spent, ratios = coco["seconds"]["ours"], f"{coco['times the matrix product']:.2f} x the matrix product alone"
     size, megabytes = coco["size"].replace(" ", ""), coco["memory"]["risen_MB"]
     rows = [
@@ -539,18 +264,6 @@ def _evaluation_rows(result: dict[str, Any]) -> list[list[str]]:
     for name, case in result["views"]["result"].items():
         ratio = f"{case['times the matrix products']:.2f} x the matrix products alone"
         rows.append([f"the same, {name}", f"{case['seconds']['ours']:.1f} s", ratio])
-    texts = crossed["t2t"]
-    rows.append(
-        [
-            f"Crisscrossed Captions, text to text, {texts['size'].replace(' ', '')}",
-            f"{texts['seconds']:.0f} s, {texts['risen_MB']:.0f} MB above the embeddings",
-            f"the similarities in float64 would be {crossed['a matrix of captions in float64_MB']:,} MB",
-        ]
-    )
-    if "large" in result:  # it takes a quarter of an hour, and may be measured by itself
-        name, largest = list(result["large"]["result"].items())[-1]
-        memory = f"{largest['seconds']:,.0f} s, {largest['risen_MB']:.0f} MB above the embeddings"
-        rows.append([f"evaluation of a large gallery, {name.replace(' ', '')}x32", memory, ""])
     return rows
 
 
@@ -579,119 +292,43 @@ def _efficiency_rows(result: dict[str, Any]) -> list[list[str]]:
 SPEED: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
     "reader": _reader_rows,
     "training": _training_rows,
-    "data_wait": _data_wait_rows,
-    "scaling": _scaling_rows,
-    "big_batch": _big_batch_rows,
-    "shared_weights": _shared_weights_rows,
     "extraction": _extraction_rows,
-    "feeding": _feeding_rows,
-    "butd": _butd_rows,
     "parsing": _parsing_rows,
     "pooling": _pooling_rows,
-    "step": _step_rows,
     "evaluation": _evaluation_rows,
     "efficiency": _efficiency_rows,
-}
-SCALE: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
-    "start_up": _start_up_rows,
-    "planning": _planning_rows,
-    "local_rows": _local_rows_rows,
-    "step_released": _faster_step_rows,
 }
 # Kinds of work that the aggregators are timed at.
 WORKS = ("training_step", "inference")
 
 
 def serving_table() -> str:
-    """The search service and the bare work, before and after the application left Ray Serve's proxies: medians."""
+    """The search service next to the bare work: medians."""
     runs = _read("serving")
 
-    def median(label: str, part: str, kind: str, *path: str) -> float:
-        return statistics.median(reduce(dict.__getitem__, path, run[part][kind]) for run in runs[label])
+    def median(part: str, kind: str, *path: str) -> float:
+        return statistics.median(reduce(getitem, path, run[part][kind]) for run in runs)
 
-    def cells(label: str, kind: str, clients: str) -> list[str]:
-        if clients not in runs[label][0]["service"][kind]:
-            return ["", "", ""]
-        rate = median(label, "service", kind, clients, "requests_per_second")
-        bare = median(label, "reference", kind, "requests_per_second")
-        return [f"{rate:.0f}", f"{rate / bare:.2f}", f"{median(label, 'service', kind, clients, 'p50_ms'):.0f} ms"]
-
-    rows = [
-        [
-            f"{kind}, {count} clients",
-            *cells("before", kind, f"{count} clients"),
-            *cells("after", kind, f"{count} clients"),
-        ]
-        for kind in ("text", "image")
-        for count in (1, 8, 50)
-    ]
-    columns = ["a second", "of the bare work's rate", "median"]
-    return _table(["queries", *(f"{label}: {column}" for label in ("before", "after") for column in columns)], rows)
-
-
-def load_table() -> str:
-    """The search service under load, before and after its limits moved before the model: medians of runs in turns."""
-    runs = _read("serving_load")
-
-    def median(label: str, *path: str) -> float:
-        values: list[float] = [reduce(getitem, path, run) for run in runs[label]]
-        return statistics.median(values)
-
-    def row(name: str, *path: str) -> list[str]:
-        cells = [name]
-        for label in ("before", "after"):
-            answered, refused = median(label, *path, "requests"), median(label, *path, "refused")
-            cells += [
-                f"{median(label, *path, 'requests_per_second'):.0f}",
-                f"{100 * refused / (answered + refused):.0f} %",
-                f"{median(label, *path, 'p99_ms') / 1e3:.2f} s",
-            ]
-        return cells
-
-    rows = [
-        row(f"{kind}, {clients}", kind, clients)
-        for kind in ("text", "image")
-        for clients in sorted(runs["after"][0][kind], key=lambda name: int(name.split()[0]))
-    ]
-    rows.append(row("500 requests by 50 clients, 20 slow ones", "burst"))
-    bomb = [
-        f"{median(label, 'chunk_bomb', 'longest_search_meanwhile_ms') / 1e3:.2f} s" for label in ("before", "after")
-    ]
-    rows.append(["a search while a PNG of 394,000 chunks is uploaded", "", "", bomb[0], "", "", bomb[1]])
-    head = [
-        "before: answers a second",
-        "refused",
-        "99 of 100 within",
-        "after: answers a second",
-        "refused",
-        "99 of 100 within",
-    ]
-    return _table(["queries", *head], rows)
-
-
-def retraining_table() -> str:
-    """The table of four days of retraining on new photographs."""
-    names = {"first": "4,000 photographs", "more": "2,000 more", "none": "nothing", "poisoned": "the poisoned batch"}
     rows = []
-    for key, day in _read("retraining_days")["days"].items():
-        if "data" not in day:
-            rows.append([names[key], "nothing", "", day["outcome"], f"{day['seconds']:.0f} s"])
-            continue
-        shards = day["data"]["train"]["shards"]["extract"]
-        new = sum(split["new_images"] for split in day["data"].values())
-        made = f"{new:,} photographs; {shards['taken_over']} of {shards['all']} training shards reused"
-        rsum = f"{day['rsum']:.1f} ({day['rsum_low']:.1f} to {day['rsum_high']:.1f})"
-        decision = f"{day['outcome']}: {day['decision']['reason']}"
-        rows.append([names[key], made, rsum, decision, f"{day['seconds']:.0f} s"])
-    return _table(["what came", "extracted", "dev RSUM", "decision", "took"], rows)
+    for kind in ("text", "image"):
+        bare = median("reference", kind, "requests_per_second")
+        for clients in ("1 clients", "8 clients", "50 clients"):
+            rate = median("service", kind, clients, "requests_per_second")
+            latency = median("service", kind, clients, "p50_ms")
+            rows.append([f"{kind}, {clients}", f"{rate:.0f}", f"{rate / bare:.2f}", f"{latency:.0f} ms"])
+    return _table(["queries", "a second", "of the bare work's rate", "median"], rows)
 
 
-def sizing_tables() -> dict[str, Callable[[], str]]:
-    """Name -> the table of docs/sizing.md, from the figures that ship with the package."""
-    machines, measured = Machines(), Measured(**shipped_figures(RESULTS))
-    tables = {"sizing data": data_table, "sizing step": step_table, "sizing limits": limits_table}
-    estimates = {name: lambda table=table: _table(*table(machines, measured)) for name, table in tables.items()}
-    return {"sizing run": lambda: _table(*run_table(RESULTS)), **estimates}
+def sizing_table() -> str:
+    """What data of three sizes take, as `python -m infra.sizing` prints it of each."""
+    loads = (
+        Workload("COCO", 113_287, 5),
+        Workload("CC12M", 12_400_000, 1),
+        Workload("1 billion pairs", 1_000_000_000, 1),
+    )
+    columns = [rows(load, Machines(), Measured.load()) for load in loads]
+    cells = [[key, *(column[key] for column in columns)] for key in columns[0]]
+    return _table(["", *(load.name for load in loads)], cells)
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -699,29 +336,18 @@ TABLES: dict[str, Callable[[], str]] = {
     "univse attacks": lambda: univse_table(ATTACK_HEADER, attack_rows),
     "univse dependencies": lambda: univse_table(DEPENDENCY_HEADER, dependency_rows),
     "gru start": gru_start_table,
-    "losses": losses_table,
     **{name: partial(leaderboard_table, features) for name, features in GRIDS.items()},
     "short leaderboard": lambda: leaderboard_table(GRIDS["leaderboard"], TELLING),
-    "regularisers": regularisers_table,
-    "search": search_table,
-    "adpool": adpool_table,
-    "views": views_table,
     "released step": released_step_table,
     "gpu recurrence": gpu_recurrence_table,
     "gpu step": gpu_step_table,
     "gpu extraction": gpu_extraction_table,
     "parser quality": parser_table,
-    "univse balance": balance_table,
     "gpo study": gpo_study_table,
-    "retraining": retraining_table,
     "serving": serving_table,
-    "load": load_table,
     "speed": speed_table,
-    "scale": scale_table,
-    "failures": failures_table,
-    "training failures": training_failures_table,
     "attacks": attacks_table,
-    **sizing_tables(),
+    "sizing": sizing_table,
 }
 
 
@@ -735,12 +361,12 @@ def rewritten(text: str) -> str:
 
 
 def published() -> dict[Path, str]:
-    """Path -> its text by the recorded results, of every page and of the figures in the package."""
+    """Path -> its text by the recorded results, of every page."""
     pages = {page: rewritten(page.read_text(encoding="utf-8")) for page in PAGES}
     missing = [name for name in TABLES if not any(f"<!-- {name} -->" in text for text in pages.values())]
     if missing:
         raise SystemExit(f"no page has a block <!-- {missing[0]} --> ... <!-- end -->")
-    return pages | {FIGURES: json.dumps(shipped_figures(RESULTS), indent=1) + "\n"}
+    return pages
 
 
 def _read(name: str) -> dict[str, Any]:
