@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from pipelines.schema.fields import AbsolutePath, Address, Int, Strict
+from pipelines.schema.variants import Variants
 
 
 class _Dataset(Strict):
@@ -133,6 +134,7 @@ class ScenesDataset(_Dataset):
     )
 
 
+FORMATS = Variants("format")
 Dataset = Annotated[
     FlickrDataset
     | KarpathyDataset
@@ -142,5 +144,5 @@ Dataset = Annotated[
     | PrecomputedDataset
     | HgrDataset
     | ScenesDataset,
-    Field(discriminator="format"),
+    FORMATS,
 ]

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from pipelines.schema.fields import AbsolutePath, Cpus, Float, Gpus, Int, Seconds, Size, Strict, folder_or_hub_name
+from pipelines.schema.variants import Variants
 from preprocessing.storage.address import is_s3
 
 # The code of the extractors, and next to it network definitions to be filled with random weights (features.weights).
@@ -226,7 +227,7 @@ class ImportedFeatures(_Extraction):
     )
 
 
-_Together = Annotated[GridFeatures | PatchFeatures | PyramidFeatures | ButdFeatures, Field(discriminator="extractor")]
+_Together = Annotated[GridFeatures | PatchFeatures | PyramidFeatures | ButdFeatures, Variants("extractor")]
 
 
 class SeveralFeatures(_Decoding):
@@ -275,6 +276,7 @@ class SeveralFeatures(_Decoding):
         return {"of": [{"name": part.extractor, **part.options()} for part in self.of]}
 
 
+FEATURES = Variants("extractor")
 Features = Annotated[
     GridFeatures
     | PatchFeatures
@@ -285,5 +287,5 @@ Features = Annotated[
     | PrecomputedFeatures
     | ImportedFeatures
     | SeveralFeatures,
-    Field(discriminator="extractor"),
+    FEATURES,
 ]

@@ -2,12 +2,14 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
-from pipelines.config.layers import DISCRIMINATORS, Layer, did_you_mean
+from pipelines.config.layers import Layer, did_you_mean
+from pipelines.schema.variants import Variants
 from preprocessing.storage.redaction import HIDDEN, SECRET_NAME
 
 
@@ -26,7 +28,7 @@ def _problem(
     error: Mapping[str, Any], root: type[BaseModel], values: Mapping[str, Any], layers: Sequence[Layer]
 ) -> str:
     """Turn one of pydantic's errors into `key: what is wrong, got VALUE (from ORIGIN); remedy`."""
-    path = _without_tags(error["loc"], values)
+    path = tuple(map(str, error["loc"]))
     key, kind, context = ".".join(path), error["type"], error.get("ctx", {})
     if not path:
         return str(error["msg"]).removeprefix("Value error, ")
@@ -63,20 +65,6 @@ def _variant_problem(key: str, context: Mapping[str, Any], value: Any, origin: s
     return f"{key}.{discriminator}: must be one of {expected}; got {tag!r:.99}{origin}{did_you_mean(str(tag), choices)}"
 
 
-def _without_tags(location: Iterable[str | int], values: Any) -> tuple[str, ...]:
-    """Return the keys of pydantic's location; where it passes a union it names the variant, which is no key."""
-    path: list[str] = []
-    for part in location:
-        if isinstance(values, Mapping):
-            if part not in values and part in [values.get(key) for key in DISCRIMINATORS]:
-                continue
-            values = values.get(part)
-        elif isinstance(values, (list, tuple)) and isinstance(part, int):
-            values = values[part] if part < len(values) else None
-        path.append(str(part))
-    return tuple(path)
-
-
 def _origin(path: Sequence[str], layers: Sequence[Layer]) -> str:
     """Say which layer a value came from: the last that has the key."""
     for layer in reversed(layers):
@@ -88,20 +76,13 @@ def _origin(path: Sequence[str], layers: Sequence[Layer]) -> str:
     return ""
 
 
-def _variant(annotation: Any, values: Any) -> type[BaseModel] | None:
-    """Return the model class that `values` are meant for among those an annotation allows."""
-    members = [annotation] if isinstance(annotation, type) else [*get_args(annotation)]
-    models = [member for member in members if isinstance(member, type) and issubclass(member, BaseModel)]
-    if len(models) == 1:
-        return models[0]
-    chosen = values if isinstance(values, Mapping) else {}
-    for model in models:
-        tags = {
-            key: get_args(model.model_fields[key].annotation) for key in DISCRIMINATORS if key in model.model_fields
-        }
-        if any(chosen.get(key) in allowed for key, allowed in tags.items()):
-            return model
-    return None
+def _model_of(field: FieldInfo, values: Any) -> type[BaseModel] | None:
+    """Return the model class that `values` of a field are meant for."""
+    for variants in field.metadata:
+        if isinstance(variants, Variants):
+            return variants.classes.get(values.get(variants.key)) if isinstance(values, Mapping) else None
+    annotation = field.annotation
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
 def _model_at(path: Sequence[str], root: type[BaseModel], values: Any) -> type[BaseModel] | None:
@@ -111,7 +92,7 @@ def _model_at(path: Sequence[str], root: type[BaseModel], values: Any) -> type[B
         if model is None or part not in model.model_fields:
             return None
         values = values.get(part) if isinstance(values, Mapping) else None
-        model = _variant(model.model_fields[part].annotation, values)
+        model = _model_of(model.model_fields[part], values)
     return model
 
 
@@ -124,7 +105,7 @@ def _keys(model: type[BaseModel], values: Any, prefix: str = "") -> Iterator[str
     for name, field in model.model_fields.items():
         yield prefix + name
         child = values.get(name) if isinstance(values, Mapping) else None
-        variant = _variant(field.annotation, child)
+        variant = _model_of(field, child)
         if variant is not None:
             yield from _keys(variant, child, f"{prefix}{name}.")
 

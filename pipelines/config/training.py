@@ -13,6 +13,7 @@ from pipelines.kinds import LossConfig
 from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
 from pipelines.schema.fields import AbsolutePath, Cpus, DurationField, Float, Gpus, Int, Strict
+from pipelines.schema.variants import Variants
 from preprocessing.storage import Mirror
 
 
@@ -80,7 +81,7 @@ class TrainingConfig(Strict):
         "`model` names, else random ones",
     )
     warmup: DurationField = Field(description="linear rise of the learning rate from 0")
-    decay: Annotated[StepDecay | CosineDecay | NoDecay, Field(discriminator="name")] = Field(
+    decay: Annotated[StepDecay | CosineDecay | NoDecay, Variants("name")] = Field(
         description="fall of the learning rate"
     )
     size_augmentation: Literal["region", "grid", "none"] = Field(

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
-
 from pipelines.kinds.adversarial import AdversarialKind, VseCLoss
 from pipelines.kinds.dual_encoder import DualImageEncoderConfig, DualTextEncoderConfig
 from pipelines.kinds.hierarchical import (
@@ -27,18 +25,20 @@ from pipelines.schema.encoders import (
     FeatureImageEncoderConfig,
 )
 from pipelines.schema.losses import AdoptLoss, InfoNceLoss, MultiViewLoss, SigmoidLoss, TripletLoss
+from pipelines.schema.variants import Variants
 from preprocessing.reading import damage_as, parse_json
 
 KINDS: tuple[ModelKind, ...] = (AdversarialKind(), UnifiedKind(), HierarchicalKind())
 """The kinds that have settings of their own; all other models are two-tower models."""
 
+IMAGE_ENCODERS, TEXT_ENCODERS, LOSSES = Variants("name"), Variants("name"), Variants("name")
 ImageEncoderConfig = Annotated[
     FeatureImageEncoderConfig
     | BackboneImageEncoderConfig
     | DualImageEncoderConfig
     | RegionImageEncoderConfig
     | LevelImageEncoderConfig,
-    Field(discriminator="name"),
+    IMAGE_ENCODERS,
 ]
 
 TextEncoderConfig = Annotated[
@@ -47,12 +47,12 @@ TextEncoderConfig = Annotated[
     | DualTextEncoderConfig
     | ComponentTextEncoderConfig
     | RoleGraphTextEncoderConfig,
-    Field(discriminator="name"),
+    TEXT_ENCODERS,
 ]
 
 LossConfig = Annotated[
     TripletLoss | MultiViewLoss | AdoptLoss | InfoNceLoss | SigmoidLoss | VseCLoss | UnifiedLoss | HierarchicalLoss,
-    Field(discriminator="name"),
+    LOSSES,
 ]
 
 

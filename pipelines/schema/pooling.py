@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pipelines.schema.fields import Float, Size, Strict, Temperature
+from pipelines.schema.variants import Variants
 
 
 class PlainPooling(Strict):
@@ -70,7 +71,8 @@ class GraphPooling(Strict):
     readout: Literal["mean", "seq2seq"] = Field("mean", description="how the nodes become one vector")
 
 
+POOLINGS = Variants("name")
 PoolingConfig = Annotated[
     PlainPooling | KMaxPooling | GpoPooling | AdPooling | GemPooling | FSPooling | GraphPooling,
-    Field(discriminator="name"),
+    POOLINGS,
 ]

@@ -156,7 +156,7 @@ MISTAKES = {
     "model.text.pooling.name=gop": "did you mean gpo?",
     "loss.reduction=summ": "loss.reduction: must be one of sum, mean; got 'summ' (from --set); did you mean sum?",
     "features.extractor=precomputed": "cannot read dataset.format 'scenes'; set features.extractor to 'grid'",
-    "dataset=5": "dataset: should be a valid dictionary",
+    "dataset=5": "dataset: must be a mapping with the key 'format'; got 5 (from --set)",
     # presets
     "preset=vse_infinity": "did you mean vse_infty",
     "preset=3": "preset: 3 is unknown",
