@@ -80,7 +80,7 @@ def _model_of(field: FieldInfo, values: Any) -> type[BaseModel] | None:
     """Return the model class that `values` of a field are meant for."""
     for variants in field.metadata:
         if isinstance(variants, Variants):
-            return variants.classes.get(values.get(variants.key)) if isinstance(values, Mapping) else None
+            return variants.classes.get(str(values.get(variants.key))) if isinstance(values, Mapping) else None
     annotation = field.annotation
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 

@@ -28,9 +28,8 @@ class Variants:
 
     def validate(self, value: Any) -> BaseModel:
         """Return the settings in a mapping; raises ValueError if it does not choose one of the classes, or misfits."""
-        if isinstance(value, tuple(self.classes.values())):
-            settings: BaseModel = value
-            return settings
+        if isinstance(value, BaseModel) and type(value) in self.classes.values():
+            return value
         if not isinstance(value, Mapping) or self.key not in value:
             raise PydanticKnownError("union_tag_not_found", {"discriminator": repr(self.key)})
         name = value[self.key]
