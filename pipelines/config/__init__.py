@@ -339,15 +339,6 @@ class PipelineConfig(Strict):
                 raise ValueError(f"{key}: has no effect on one view; set it to 0, or model.image.views to 2 or more")
         return self
 
-    @model_validator(mode="after")
-    def _compilation_has_effect(self) -> PipelineConfig:
-        if self.training.compile and self.model.text.name != "bert" and self.model.image.name != "backbone":
-            raise ValueError(
-                "training.compile: has no effect without a network to compile, which model.text.name 'bert' and "
-                "model.image.name 'backbone' have; set it to false"
-            )
-        return self
-
 
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> PipelineConfig:
     """Load a configuration.

@@ -57,21 +57,6 @@ class TrainingConfig(Strict):
     batch_size: Int = Field(gt=1, description="image-caption pairs in a global batch (papers: 128)")
     learning_rate: Float = Field(gt=0, le=1, description="highest rate of AdamW (VSE-infinity: 5e-4)")
     weight_decay: Float = Field(ge=0, le=10, description="decoupled weight decay (VSE-infinity with BiGRU: 0.01)")
-    norm_weight_decay: Float | None = Field(
-        None, ge=0, le=10, description="weight decay of norms and biases (CLIP: 0); by default that of all others"
-    )
-    layer_decay: Float | None = Field(
-        None,
-        gt=0,
-        le=1,
-        description="factor of the rate from a layer of a pretrained network to the one before it (0.75)",
-    )
-    ema_decay: Float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        description="evaluate and keep the moving average of the weights, of this decay a step (0.999)",
-    )
     gradient_clip: Float = Field(
         ge=1e-3, le=1e6, description="largest global L2 norm of the gradients (VSE-infinity: 2.0)"
     )
@@ -151,7 +136,6 @@ class TrainingConfig(Strict):
         description="pairs that a worker encodes at once if its local batch exceeds its memory: the same "
         "gradients, for a second forward pass; by default the complete local batch",
     )
-    compile: bool = Field(False, description="compile BERT and trained backbones (torch.compile)")
     checkpoint_steps: Int = Field(100, gt=0, description="steps between checkpoints that a killed run resumes from")
     log_steps: Int = Field(10, gt=0, description="steps between logged losses")
     profile_steps: Int = Field(
@@ -183,8 +167,6 @@ class TrainingConfig(Strict):
             raise ValueError(
                 "precision: fp16's scaling needs all gradients in one place; take bf16, or parallelism ddp"
             )
-        if self.parallelism == "fsdp2" and self.compile:
-            raise ValueError("compile: networks that workers share are not compiled; set it to false, or take ddp")
         return self
 
     @model_validator(mode="after")

@@ -55,7 +55,6 @@ _WITHOUT_EFFECT = {
     "checkpoint_steps",
     "log_steps",
     "chunk_size",
-    "compile",
     "profile_steps",
 }
 

@@ -2,12 +2,10 @@
 
 import numpy as np
 import torch
-from torch import nn
 
 from pipelines.config.model import ModelConfig
 from pipelines.config.training import TrainingConfig
 from pipelines.kinds import ImageEncoderConfig
-from vse_core.training.layer_decay import layer_rates
 from vse_core.training.schedule import Schedule, constant, cosine_decay, step_decay, with_warmup
 
 
@@ -19,16 +17,6 @@ def rate_factors(model: ModelConfig) -> dict[str, float]:
     if model.image.name == "backbone":
         factors["image_encoder.backbone"] = model.image.learning_rate_factor
     return factors
-
-
-def layered_rate_factors(config: ModelConfig, model: nn.Module, layer_decay: float | None) -> dict[str, float]:
-    """Return `rate_factors`, or with a decay those of each layer of the model's pretrained networks."""
-    factors = rate_factors(config)
-    if layer_decay is None:
-        return factors
-    if config.image.name == "dual_encoder":
-        factors = {"image_encoder.tower": 1.0, "text_encoder.tower": 1.0}
-    return layer_rates(model, factors, layer_decay)
 
 
 def seed_dropout(seed: int, step: int, process: int) -> None:

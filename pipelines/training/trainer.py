@@ -28,7 +28,7 @@ from pipelines.training.checkpoints import Checkpoints
 from pipelines.training.initial_weights import start_from_initial, start_from_word_vectors
 from pipelines.training.loss_log import append_loss, forget_losses
 from pipelines.training.loss_schedule import LossSchedule
-from pipelines.training.lr_schedule import build_schedule, layered_rate_factors, seed_dropout
+from pipelines.training.lr_schedule import build_schedule, rate_factors, seed_dropout
 from pipelines.training.metrics import (
     Observer,
     StepReport,
@@ -50,8 +50,6 @@ from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.models import build_model, load_weights
 from vse_core.outputs import Images, Texts
 from vse_core.precision import use_tf32
-from vse_core.training.average import averaged, update_average
-from vse_core.training.compiling import compile_networks
 from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer, learning_rates, set_learning_rate
@@ -96,8 +94,6 @@ class Trainer:
         self.checkpoints = Checkpoints(directory, self._write_sidecars, settings.mirror)
         torch.manual_seed(settings.seed)
         self.model = build_model(**specification).to(device)
-        if training.compile:
-            compile_networks(self.model, device)
         self.sampler = self._sampler(train.reader)
         self.loader = self._loader(train)
         self.steps_per_epoch = training.steps_per_epoch(self.loader.steps_per_epoch)
@@ -117,8 +113,7 @@ class Trainer:
             self.model,
             training.learning_rate,
             training.weight_decay,
-            layered_rate_factors(settings.model, self.model, training.layer_decay),
-            training.norm_weight_decay,
+            rate_factors(settings.model),
             self.losses.parameters(),
         )
         use_tf32(training.precision == "tf32")
@@ -263,10 +258,7 @@ class Trainer:
             for batch, captions in zip(batches, sampled, strict=True)
         ]
         clip = self.training.gradient_clip
-        result = training_step(wrapped, self.losses.at(step), self.optimizer, local_batches, clip, self.precision)
-        if self.training.ema_decay is not None:
-            update_average(self.optimizer, self.training.ema_decay)
-        return result
+        return training_step(wrapped, self.losses.at(step), self.optimizer, local_batches, clip, self.precision)
 
     def _read_reports(self, pending: int = 0) -> None:
         """Read all reports but the last `pending`, and check their losses; all processes stop together on an error."""
@@ -301,17 +293,16 @@ class Trainer:
     def _finish_epoch(self, epoch: int) -> None:
         finished = min(epoch + 1, self.training.epochs)
         step = finished * self.steps_per_epoch
-        with averaged(self.optimizer):
-            metrics = self._evaluate()
-            if self._is_sharded:
-                forget_gathered(self.model)
-            self.progress = replace(self.progress, epoch=epoch + 1, step=0, history=(*self.progress.history, metrics))
-            if self.observer is not None:
-                named = {f"{self.settings.eval_split}/{name}": value for name, value in metrics.items()}
-                self.observer.log({"epoch": finished}, step)
-                self.observer.log_model(f"epoch-{finished:03d}", named, step)
-            if self.progress.best_epoch == epoch:
-                self.checkpoints.save_best(epoch, self.model)
+        metrics = self._evaluate()
+        if self._is_sharded:
+            forget_gathered(self.model)
+        self.progress = replace(self.progress, epoch=epoch + 1, step=0, history=(*self.progress.history, metrics))
+        if self.observer is not None:
+            named = {f"{self.settings.eval_split}/{name}": value for name, value in metrics.items()}
+            self.observer.log({"epoch": finished}, step)
+            self.observer.log_model(f"epoch-{finished:03d}", named, step)
+        if self.progress.best_epoch == epoch:
+            self.checkpoints.save_best(epoch, self.model)
         self._save(step)
         self.on_epoch(metrics)
 

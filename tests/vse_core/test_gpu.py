@@ -1,4 +1,4 @@
-"""A GPU computes what a CPU does: aggregators, GRUs, steps of every system, half precision, compiled networks, NCCL."""
+"""A GPU computes what a CPU does: aggregators, GRUs, steps of every system, half precision, NCCL."""
 
 import copy
 import os
@@ -13,18 +13,15 @@ from torch import Tensor, nn
 from tests.ranks import run_ranks
 from tests.vse_core.losses.systems import any_loss
 from tests.vse_core.pooling.test_pooling import make_pooling, make_sets
-from tests.vse_core.training.test_compiling import make_model
-from tests.vse_core.training.test_grad_cache import BERT
 from tests.vse_core.training.test_processes import SIZE, SYSTEMS, batch_of
 from tests.vse_core.training.tiny_levels import tiny_levels
 from tests.vse_core.training.tiny_unified import share_of, tiny_adversarial, tiny_unified
-from tests.vse_core.training.tiny_views import TinyViews, random_batch
+from tests.vse_core.training.tiny_views import TinyViews
 from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.pooling import POOLINGS
 from vse_core.precision import use_tf32
 from vse_core.recurrent import gru_states, word_states
 from vse_core.similarity import unit_length
-from vse_core.training.compiling import compile_networks
 from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer
@@ -194,22 +191,6 @@ def test_chunks_have_the_gradients_of_the_batch_encoded_at_once():
         found = training_step(chunks, chunked.loss, chunked.optimizer, [chunked.batch(seed)], 2.0)
         assert found.loss.item() == pytest.approx(expected.loss.item(), rel=1e-4)
         assert found.gradient_norm.item() == pytest.approx(expected.gradient_norm.item(), rel=1e-3)
-
-
-def test_compiled_bert_is_bert():
-    architecture = BERT | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    plain, compiled = (make_model(architecture).cuda() for _ in range(2))
-    compile_networks(compiled, torch.device("cuda"))
-    for seed in range(2):
-        inputs, ids = random_batch(6, seed)
-        losses = []
-        for model in (plain, compiled):
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-            share = LocalBatch(moved(inputs, "cuda"), ids.cuda(), [6])
-            result = training_step(model, any_loss("infonce").cuda(), optimizer, [share], 1e9)
-            losses.append([result.loss, *(parameter.grad for parameter in model.parameters())])
-        assert_near(losses[1], [tensor.cpu() for tensor in losses[0]])
-    assert torch._dynamo.utils.counters["frames"]["ok"] > 0
 
 
 def nccl_steps(rank: int, world: int, out: Path) -> None:

@@ -14,7 +14,6 @@ def build_optimizer(
     learning_rate: float,
     weight_decay: float,
     rate_factors: Mapping[str, float] | None = None,
-    norm_weight_decay: float | None = None,
     of_loss: Sequence[nn.Parameter] = (),
 ) -> torch.optim.AdamW:
     """AdamW over all trainable parameters with PyTorch's default betas, as in all released VSE-infinity configurations.
@@ -28,22 +27,17 @@ def build_optimizer(
         rate_factors: submodule -> its factor of the base rate (``{"text_encoder.bert": 0.1}`` in VSE-infinity); where
             one is inside another, the inner one counts; 0 freezes it. All else trains at the base rate, in the first
             group. One that does not exist, or has no trainable parameters, is a ValueError.
-        norm_weight_decay: weight decay of norms and biases, the parameters of fewer than two dimensions, in groups of
-            their own (CLIP: 0); None for that of all others, as published.
         of_loss: what the loss itself learns, at the base rate and without weight decay.
     """
     factors = dict(rate_factors or {})
-    decays = [weight_decay] if norm_weight_decay is None else [weight_decay, norm_weight_decay]
-    groups: dict[tuple[str, float], list[nn.Parameter]] = {
-        (prefix, decay): [] for prefix in ("", *factors) for decay in decays
-    }
+    groups: dict[str, list[nn.Parameter]] = {prefix: [] for prefix in ("", *factors)}
     for name, parameter in model.named_parameters():
         if factors.get(_innermost(name, factors)) == 0:
             parameter.requires_grad_(False)
         elif parameter.requires_grad:
-            groups[_innermost(name, factors), decays[-1] if parameter.ndim < 2 else weight_decay].append(parameter)
+            groups[_innermost(name, factors)].append(parameter)
     for prefix, factor in factors.items():
-        if factor and not any(groups[prefix, decay] for decay in decays):
+        if factor and not groups[prefix]:
             raise ValueError(f"rate_factors: the model has no trainable parameters under {prefix!r}")
     optimizer = torch.optim.AdamW(
         [
@@ -52,9 +46,8 @@ def build_optimizer(
                 "lr": learning_rate * factors.get(prefix, 1.0),
                 PART: prefix,
                 RATE_FACTOR: factors.get(prefix, 1.0),
-                "weight_decay": decay,
             }
-            for (prefix, decay), parameters in groups.items()
+            for prefix, parameters in groups.items()
             if parameters
         ],
         lr=learning_rate,

@@ -29,8 +29,8 @@ SETTINGS = {
     "plain": [],
     "chunks": ["training.chunk_size=3"],
     "accumulated": ["training.accumulation=3"],
-    "learned": [LEARNED, "training.ema_decay=0.9"],
-    "all": [LEARNED, "training.ema_decay=0.9", "training.accumulation=2", "training.chunk_size=3"],
+    "learned": [LEARNED],
+    "all": [LEARNED, "training.accumulation=2", "training.chunk_size=3"],
 }
 
 # The batch norm takes the bias before it away: its gradient is what rounding leaves, of which AdamW makes whole steps.
@@ -67,16 +67,15 @@ def test_bf16_learns_as_with_all_weights(shards: Path, tmp_path: Path) -> None:
 
 @pytest.mark.integration
 def test_a_killed_run_goes_on_with_other_shares(shards: Path, tmp_path: Path) -> None:
-    ema = "training.ema_decay=0.9"
-    make_trainer(make_config(ema), shards, tmp_path / "whole", Recorder()).run()
+    make_trainer(make_config(), shards, tmp_path / "whole", Recorder()).run()
     killed = tmp_path / "killed"
     with pytest.raises(mp.ProcessRaisedException, match="KilledError"):
-        run_group(3, shards, killed, die_at=8, settings=(ema, SHARED))
+        run_group(3, shards, killed, die_at=8, settings=(SHARED,))
     with pytest.raises(KilledError):
-        make_trainer(make_config(ema), shards, killed, Recorder(die_at=13)).run()
+        make_trainer(make_config(), shards, killed, Recorder(die_at=13)).run()
     with pytest.raises(mp.ProcessRaisedException, match="KilledError"):
-        run_group(2, shards, killed, die_at=19, settings=(ema,))
-    run_group(2, shards, killed, settings=(ema, SHARED))
+        run_group(2, shards, killed, die_at=19)
+    run_group(2, shards, killed, settings=(SHARED,))
     assert losses_of(killed) == pytest.approx(losses_of(tmp_path / "whole"), rel=1e-4)
 
 
@@ -129,10 +128,9 @@ def test_all_processes_make_the_checkpoint_that_the_first_is_asked_for(shards: P
     assert load_file(checkpoint / "model.safetensors").keys() == alone.model.state_dict().keys()
 
 
-@pytest.mark.parametrize("other", ["training.precision=fp16", "training.compile=true"])
-def test_what_does_not_go_with_shares_is_refused(other: str) -> None:
+def test_fp16_is_refused_with_shares() -> None:
     with pytest.raises(ConfigError, match=r"training.*take.* ddp"):
-        make_config(SHARED, "training.gpus_per_worker=1", other)
+        make_config(SHARED, "training.gpus_per_worker=1", "training.precision=fp16")
 
 
 def test_gradients_are_clipped_as_by_torch() -> None:

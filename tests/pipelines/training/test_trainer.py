@@ -177,7 +177,7 @@ def test_the_number_of_processes_does_not_matter(
 
 @pytest.mark.integration
 def test_what_the_loss_learns_does_not_depend_on_the_number_of_processes(shards: Path, tmp_path: Path):
-    settings = (LEARNED, "training.ema_decay=0.9")
+    settings = (LEARNED,)
     recorder = Recorder()
     make_trainer(make_config(*settings), shards, tmp_path / "one", recorder).run()
     run_group(2, shards, tmp_path / "two", settings=settings)
@@ -255,7 +255,7 @@ VARIANTS = {
     "accumulated": ["training.accumulation=3"],
     "bf16": ["training.precision=bf16"],
     "fp16": ["training.precision=fp16"],
-    "learned": [LEARNED, "training.ema_decay=0.9"],
+    "learned": [LEARNED],
     "all": ["training.accumulation=3", "training.precision=fp16", "training.chunk_size=5"],
     "views": VIEWS,
 }

@@ -90,16 +90,3 @@ def test_rates_stand_from_the_beginning_with_the_base_rate_first() -> None:
 def test_a_name_that_is_no_submodule(prefix: str) -> None:
     with pytest.raises(ValueError, match=f"no trainable parameters under '{prefix}'"):
         build_optimizer(make_model(), 0.1, 0.0, {prefix: 0.1})
-
-
-def test_norms_and_biases_have_a_weight_decay_of_their_own():
-    model = make_model()
-    start = {name: value.detach().clone() for name, value in model.named_parameters()}
-    optimizer = build_optimizer(model, 0.1, 0.5, {"text.bert": 0.1}, norm_weight_decay=0.0)
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    for name, value in model.named_parameters():
-        rate = 0.01 if name.startswith("text.bert.") else 0.1
-        kept = 1.0 if name.endswith("bias") else 1 - rate * 0.5
-        torch.testing.assert_close(value.detach(), start[name] * kept)
