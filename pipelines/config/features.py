@@ -184,9 +184,6 @@ class ButdFeatures(NetworkFeatures):
     weights: Annotated[str, AfterValidator(folder_or_hub_name)] | None = Field(
         None, description="local file or folder, or name on the hub (unc-nlp/frcnn-vg-finetuned)"
     )
-    variant: Literal["caffe", "detectron2"] = Field(
-        "caffe", description="resizing, boxes and selection of the original code, or of its port to detectron2"
-    )
     min_regions: Size = Field(36, description="regions of an image; 36 and 36, or 10 and 100 (BUTD)")
     max_regions: Size = Field(36, description="regions of an image")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="of the convolutions")

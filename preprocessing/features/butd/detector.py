@@ -10,12 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from preprocessing.features.butd.backbone import Backbone, Sizes
-from preprocessing.features.butd.boxes import clipped, moved
 from preprocessing.features.butd.heads import RegionHeads
 from preprocessing.features.butd.proposals import ProposalNetwork, propose
 from preprocessing.features.butd.resize import Pixels
-from preprocessing.features.butd.selection import select_confident, select_distinct
-from preprocessing.features.butd.variants import Variant
+from preprocessing.features.butd.selection import select_confident
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +44,12 @@ class Detector(nn.Module):
     Its state dict has the names of the weights at Hugging Face (`unc-nlp/frcnn-vg-finetuned`).
     """
 
-    def __init__(self, size: Size, variant: Variant, minimum: int, maximum: int) -> None:
+    def __init__(self, size: Size, minimum: int, maximum: int) -> None:
         super().__init__()
         self.backbone = Backbone(size.width, size.blocks)
         self.proposal_generator = ProposalNetwork(16 * size.width, 8 * size.width)
         self.roi_heads = RegionHeads(size.width, size.objects, size.attributes)
-        self._variant, self._minimum, self._maximum = variant, minimum, maximum
+        self._minimum, self._maximum = minimum, maximum
         self.eval().requires_grad_(False)
 
     def compute_in(self, dtype: torch.dtype) -> None:
@@ -85,58 +83,40 @@ class Detector(nn.Module):
     def proposals(self, maps_BFHW: Tensor, sizes: Sizes, images: Sequence[Pixels]) -> list[Tensor]:
         """The proposals (R, 4) of each image, in pixels of the resized image."""
         logits_BHWA, deltas_BHWA4 = self.proposal_generator.rpn_head(maps_BFHW)
-        anchors_A4 = self.proposal_generator.anchors(self._variant)
         return [
             propose(
                 logits_BHWA[row, :height, :width],
                 deltas_BHWA4[row, :height, :width],
-                anchors_A4,
                 (image.values.shape[1], image.values.shape[2]),
                 image.scale,
-                self._variant,
             )
             for row, ((height, width), image) in enumerate(zip(sizes, images, strict=True))
         ]
 
     def select(self, features_RF: Tensor, proposals_R4: Tensor, image: Pixels) -> Regions:
         """The regions of one image, from its proposals and their features."""
-        predictor, is_caffe = self.roi_heads.box_predictor, self._variant.name == "caffe"
+        predictor = self.roi_heads.box_predictor
         objects_RO = predictor.cls_score(features_RF)
         # Only these probabilities count, but "none" takes its share of them.
         scores_RO = objects_RO.softmax(dim=1)[:, :-1]
         score_R, object_R = scores_RO.max(dim=1)
-        if is_caffe:
-            boxes_R4 = proposals_R4 / image.scale
-            chosen = select_confident(boxes_R4, scores_RO, self._minimum, self._maximum)
-        else:
-            boxes_R4 = self._regressed(features_RF, object_R, proposals_R4, image)
-            chosen = select_distinct(boxes_R4, score_R, self._minimum, self._maximum)
-            # Both sides were rounded.
-            across, down = image.width / image.values.shape[2], image.height / image.values.shape[1]
-            boxes_R4 = boxes_R4 * boxes_R4.new_tensor((across, down, across, down))
-        logits_NP = predictor.attributes(features_RF[chosen], objects_RO[chosen])
-        # The original takes "none" into the probabilities and only leaves it out of the choice; the port, out of both.
-        scores_NP = logits_NP.softmax(dim=1)[:, :-1] if is_caffe else logits_NP[:, :-1].softmax(dim=1)
+        boxes_R4 = proposals_R4 / image.scale
+        chosen = select_confident(boxes_R4, scores_RO, self._minimum, self._maximum)
+        scores_NP = predictor.attributes(features_RF[chosen], objects_RO[chosen]).softmax(dim=1)[:, :-1]
         attribute_scores_N, attributes_N = scores_NP.max(dim=1)
         return Regions(
             features_RF[chosen], boxes_R4[chosen], object_R[chosen], score_R[chosen], attributes_N, attribute_scores_N
         )
 
-    def _regressed(self, features_RF: Tensor, object_R: Tensor, proposals_R4: Tensor, image: Pixels) -> Tensor:
-        """The boxes (R, 4) after regression for each proposal's object, in pixels of the resized image."""
-        moves_R4 = self.roi_heads.box_predictor.moves(features_RF, object_R)
-        boxes_R4 = moved(proposals_R4, moves_R4, self._variant.edge, self._variant.largest_log_growth)
-        return clipped(boxes_R4, image.values.shape[1], image.values.shape[2], self._variant.edge)
 
-
-def random_detector(size: Size, variant: Variant, minimum: int, maximum: int, seed: int) -> Detector:
+def random_detector(size: Size, minimum: int, maximum: int, seed: int) -> Detector:
     """A network whose parameters depend on the seed alone; torch's own generator is untouched.
 
     The layers on top start as in the paper (Ren et al., section 3.1.3: normal, 0.01).
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        detector = Detector(size, variant, minimum, maximum)
+        detector = Detector(size, minimum, maximum)
         head, predictor = detector.proposal_generator.rpn_head, detector.roi_heads.box_predictor
         for weight in (*head.parameters(), *predictor.parameters()):
             if weight.ndim > 1:  # biases stay

@@ -11,7 +11,6 @@ from PIL import Image
 
 from preprocessing.features.butd.detector import Detector, Regions, Size, random_detector
 from preprocessing.features.butd.resize import Pixels, prepare
-from preprocessing.features.butd.variants import VARIANTS, VariantName
 from preprocessing.features.butd.weights import SOURCES, load_weights
 from preprocessing.features.extractor import ExtractorError, FileExtractor, RegionFeatures, as_features
 from preprocessing.features.weights import checked_device
@@ -26,7 +25,7 @@ class ButdExtractor(FileExtractor):
 
     Args:
         weights: a file, a folder or a hub id, see :func:`load_weights`; None with a seed.
-        variant: of the two published ways to run the network.
+        variant: "caffe", the original code's way to run the network; models of earlier versions may name another.
         min_regions: of an image; 36 with max_regions 36 is the fixed form, 10 with 100 the adaptive one. There may be
             fewer where fewer boxes are proposed.
         max_regions: of an image.
@@ -41,7 +40,7 @@ class ButdExtractor(FileExtractor):
     def __init__(
         self,
         weights: str | None = None,
-        variant: VariantName = "caffe",
+        variant: str = "caffe",
         min_regions: int = 36,
         max_regions: int = 36,
         dtype: str = "float32",
@@ -55,16 +54,18 @@ class ButdExtractor(FileExtractor):
                 "and 36, or 10 and 100"
             )
         self._regions = (min_regions, max_regions)
-        self._variant, self._dtype, self._seed = VARIANTS[variant], dtype, seed
+        if variant != "caffe":
+            raise ExtractorError(f"butd: the variant {variant!r} is gone: extract the features again, and train again")
+        self._dtype, self._seed = dtype, seed
         where = checked_device(device)
         if weights is None:
             if seed is None:
                 raise ExtractorError(f"butd: no weights are given; use {SOURCES}. A seed fills a random network")
-            self._detector = random_detector(Size(**(size or {})), self._variant, *self._regions, seed)
+            self._detector = random_detector(Size(**(size or {})), *self._regions, seed)
         elif seed is not None or size is not None:
             raise ExtractorError("butd: weights were given and a seed or size too; leave out those to use the weights")
         else:
-            self._detector = Detector(Size(), self._variant, *self._regions)
+            self._detector = Detector(Size(), *self._regions)
             load_weights(self._detector, weights)
         self._digest = _digest(self._detector)
         self._detector.compute_in(getattr(torch, dtype))
@@ -72,7 +73,7 @@ class ButdExtractor(FileExtractor):
 
     def prepare(self, _data: bytes, image: Image.Image, /) -> Pixels:
         """One image as the network's pixels."""
-        return prepare(image, self._variant.name)
+        return prepare(image)
 
     def __call__(self, items: Sequence[Pixels]) -> list[RegionFeatures]:
         """Return the regions of each image of a batch."""
@@ -84,7 +85,7 @@ class ButdExtractor(FileExtractor):
             "extractor": "butd",
             "version": _VERSION,
             "weights_sha256": self._digest,
-            "variant": self._variant.name,
+            "variant": "caffe",
             "regions": list(self._regions),
             "dtype": self._dtype,
             "seed": self._seed,

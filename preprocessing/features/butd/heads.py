@@ -12,8 +12,6 @@ from preprocessing.features.butd.anchors import STRIDE
 from preprocessing.features.butd.backbone import stage
 
 POOLED = 14
-# The moves of a box are learnt in units of a tenth and a fifth of these (Fast R-CNN's released code).
-BOX_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 # Regions in one pass of the last stage: a pooled region takes 0.8 MB, and the stage ten times as much.
 _REGIONS_AT_ONCE = 100
 
@@ -35,13 +33,6 @@ class Predictor(nn.Module):
         hidden = functional.relu(self.fc_attr(torch.cat([features_RF, embedded], dim=1)))
         logits: Tensor = self.attr_score(hidden)
         return logits
-
-    def moves(self, features_RF: Tensor, objects_R: Tensor) -> Tensor:
-        """Return the regression (R, 4) of each region's box for the given object class."""
-        all_RO4 = self.bbox_pred(features_RF).unflatten(1, (-1, 4))
-        chosen_R4 = all_RO4[torch.arange(len(all_RO4), device=all_RO4.device), objects_R]
-        moves_R4: Tensor = chosen_R4 / chosen_R4.new_tensor(BOX_WEIGHTS)
-        return moves_R4
 
 
 class RegionHeads(nn.Module):

@@ -10,15 +10,16 @@ from torchvision.ops import nms
 
 from preprocessing.features.butd.anchors import anchors_at_cells, caffe_anchors, detectron2_anchors
 from preprocessing.features.butd.boxes import clipped, moved, sides
-from preprocessing.features.butd.variants import Variant
 
 BEFORE_NMS = 6000
 AFTER_NMS = 300
 NMS_OVERLAP = 0.7
+# In pixels of the photograph; a proposal with a shorter side is dropped.
+SMALLEST_SIDE = 16
 
 
 class AnchorGenerator(nn.Module):
-    """Holds the anchors that come with detectron2's weights, as the file names them."""
+    """Holds the anchors that come with the weights at Hugging Face, as the file names them; the original has others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,35 +51,23 @@ class ProposalNetwork(nn.Module):
         self.anchor_generator = AnchorGenerator()
         self.rpn_head = ProposalHead(inputs, width, len(detectron2_anchors()))
 
-    def anchors(self, variant: Variant) -> Tensor:
-        """The anchors (A, 4) of a variant; those of detectron2 are the ones in its weights."""
-        loaded: Tensor = self.anchor_generator.cell_anchors[0]
-        return loaded.float() if variant.name == "detectron2" else caffe_anchors().to(loaded.device)
 
-
-def propose(
-    logits_HWA: Tensor, deltas_HWA4: Tensor, anchors_A4: Tensor, size: tuple[int, int], scale: float, variant: Variant
-) -> Tensor:
+def propose(logits_HWA: Tensor, deltas_HWA4: Tensor, size: tuple[int, int], scale: float) -> Tensor:
     """Return the best boxes of one image, best first, none of which covers another: (R, 4), R from 1 to 300.
 
     Boxes and `size` (height, width) are in pixels of the resized image, which is `scale` times the photograph.
     Differs from the published code, which fails where nothing is proposed: the whole image is the one box.
     """
     height, width = logits_HWA.shape[:2]
-    anchors = anchors_at_cells(anchors_A4, height, width)
-    boxes = moved(anchors, deltas_HWA4.reshape(-1, 4), variant.edge, variant.largest_log_growth)
-    boxes = clipped(boxes, *size, variant.edge)
-    across, down = sides(boxes, variant.edge)
-    smallest = variant.smallest_side * scale
-    is_large = (torch.minimum(across, down) >= smallest) & (torch.minimum(across, down) > 0)
+    anchors = anchors_at_cells(caffe_anchors().to(logits_HWA.device), height, width)
+    boxes = clipped(moved(anchors, deltas_HWA4.reshape(-1, 4)), *size)
+    is_large = torch.minimum(*sides(boxes)) >= SMALLEST_SIDE * scale
     scores = logits_HWA.flatten()
     best = torch.argsort(scores, descending=True, stable=True)
-    if not variant.drops_first:
-        best = best[:BEFORE_NMS]
     best = best[is_large[best]][:BEFORE_NMS]
     if not len(best):
-        return boxes.new_tensor([[0, 0, size[1] - variant.edge, size[0] - variant.edge]])
+        return boxes.new_tensor([[0, 0, size[1] - 1, size[0] - 1]])
     boxes, scores = boxes[best], scores[best]
     # The library's boxes end where their last pixel ends.
-    kept = nms(boxes + boxes.new_tensor([0, 0, variant.edge, variant.edge]), scores, NMS_OVERLAP)
+    kept = nms(boxes + boxes.new_tensor([0, 0, 1, 1]), scores, NMS_OVERLAP)
     return boxes[kept[:AFTER_NMS]]

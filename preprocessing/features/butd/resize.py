@@ -10,66 +10,49 @@ import numpy.typing as npt
 from PIL import Image
 
 from preprocessing.features.butd.anchors import STRIDE
-from preprocessing.features.butd.variants import VariantName
 from preprocessing.features.images import ImageError
 
 SHORT_SIDE = 600
 LONG_SIDE = 1000
 BGR_MEANS = (102.9801, 115.9465, 122.7717)
 
-FloatsHW3 = npt.NDArray[np.float32]
-
 
 @dataclass(frozen=True, slots=True)
 class Pixels:
-    """A photograph of `height` x `width` as the network's (3, h, w) float32: BGR minus means, sides times `scale`."""
+    """A photograph as the network's (3, h, w) float32: BGR minus means, sides times `scale`."""
 
     values: npt.NDArray[np.float32]
     scale: float
-    width: int
-    height: int
 
 
-def prepare(image: Image.Image, variant: VariantName) -> Pixels:
-    """The pixels of an RGB image, as one of the two variants makes them; ImageError where it is too narrow.
+def prepare(image: Image.Image) -> Pixels:
+    """The pixels of an RGB image; ImageError if it is too narrow.
 
-    `caffe` subtracts the means and then interpolates linearly between the four nearest pixels, without smoothing, with
-    a scale that is the same for both sides (OpenCV's resize with fx and fy). `detectron2` resizes the 8-bit image with
-    Pillow's linear filter, rounds, and then subtracts.
+    The means are subtracted, then values are interpolated linearly between the four nearest pixels, without smoothing,
+    with a scale that is the same for both sides (OpenCV's resize with fx and fy).
     """
-    scale, (height, width) = target_size(image.width, image.height, variant)
+    scale, (height, width) = target_size(image.width, image.height)
     if min(height, width) < STRIDE:
         raise ImageError(
             f"{image.width} x {image.height} pixels is too narrow for the detector: with a long side of {LONG_SIDE} "
             f"pixels at most, the short one would have {min(height, width)} where {STRIDE} are needed"
         )
-    if variant == "caffe":
-        bgr = _caffe(image, scale, height, width)
-    else:
-        bgr = _centred(image.resize((width, height), Image.Resampling.BILINEAR))
-    return Pixels(np.ascontiguousarray(bgr.transpose(2, 0, 1)), scale, image.width, image.height)
+    bgr = np.asarray(image, dtype=np.float32)[:, :, ::-1] - np.array(BGR_MEANS, np.float32)
+    low, high, weight = _neighbours(image.width, width, scale)
+    bgr = bgr[:, low] * (1 - weight[:, None]) + bgr[:, high] * weight[:, None]
+    low, high, weight = _neighbours(image.height, height, scale)
+    bgr = bgr[low] * (1 - weight[:, None, None]) + bgr[high] * weight[:, None, None]
+    return Pixels(np.ascontiguousarray(bgr.transpose(2, 0, 1)), scale)
 
 
-def target_size(width: int, height: int, variant: VariantName) -> tuple[float, tuple[int, int]]:
+def target_size(width: int, height: int) -> tuple[float, tuple[int, int]]:
     """Scale and size (h, w) of the network's image: short side 600, but the long side at most 1000."""
     short, long = sorted((width, height))
     scale = SHORT_SIDE / short
     # The original rounds before it compares, and halves to even as numpy and OpenCV do.
-    longest = round(scale * long) if variant == "caffe" else scale * long
-    if longest > LONG_SIDE:
+    if round(scale * long) > LONG_SIDE:
         scale = LONG_SIDE / long
-    if variant == "caffe":
-        return scale, (round(scale * height), round(scale * width))
-    return scale, (int(scale * height + 0.5), int(scale * width + 0.5))
-
-
-def _caffe(image: Image.Image, scale: float, height: int, width: int) -> FloatsHW3:
-    bgr = _centred(image)
-    low, high, weight = _neighbours(image.width, width, scale)
-    bgr = bgr[:, low] * (1 - weight[:, None]) + bgr[:, high] * weight[:, None]
-    low, high, weight = _neighbours(image.height, height, scale)
-    resized: FloatsHW3 = bgr[low] * (1 - weight[:, None, None]) + bgr[high] * weight[:, None, None]
-    return resized
+    return scale, (round(scale * height), round(scale * width))
 
 
 def _neighbours(
@@ -79,7 +62,3 @@ def _neighbours(
     place = np.clip((np.arange(target) + 0.5) / scale - 0.5, 0, length - 1)
     low = place.astype(np.int64)
     return low, np.minimum(low + 1, length - 1), (place - low).astype(np.float32)
-
-
-def _centred(image: Image.Image) -> FloatsHW3:
-    return np.asarray(image, dtype=np.float32)[:, :, ::-1] - np.array(BGR_MEANS, np.float32)

@@ -1,16 +1,12 @@
 """Which of an image's proposals become its regions; R proposals, O object classes."""
 
-import numpy as np
 import torch
 from torch import Tensor
-from torchvision.ops import nms
 
 from preprocessing.features.butd.boxes import overlaps
 
-CAFFE_OVERLAP = 0.3
-CAFFE_CONFIDENCE = 0.2
-# Tried one after the other until enough boxes remain.
-DETECTRON2_OVERLAPS = tuple(np.arange(3, 10) / 10)
+OVERLAP = 0.3
+CONFIDENCE = 0.2
 
 
 def select_confident(boxes_R4: Tensor, scores_RO: Tensor, minimum: int, maximum: int) -> Tensor:
@@ -20,8 +16,8 @@ def select_confident(boxes_R4: Tensor, scores_RO: Tensor, minimum: int, maximum:
     which it remained. Those with a confidence of 0.2 or more are taken, in the order of the proposals; if they are too
     few or too many, the most confident ones instead, in descending order. Boxes are in pixels of the photograph.
     """
-    confidence_R = (scores_RO * _kept_in_class(overlaps(boxes_R4, edge=1.0), scores_RO)).amax(dim=1)
-    sure = torch.nonzero(confidence_R >= CAFFE_CONFIDENCE).flatten()
+    confidence_R = (scores_RO * _kept_in_class(overlaps(boxes_R4), scores_RO)).amax(dim=1)
+    sure = torch.nonzero(confidence_R >= CONFIDENCE).flatten()
     if minimum <= len(sure) <= maximum:
         return sure
     count = minimum if len(sure) < minimum else maximum
@@ -30,7 +26,7 @@ def select_confident(boxes_R4: Tensor, scores_RO: Tensor, minimum: int, maximum:
 
 def _kept_in_class(overlaps_RR: Tensor, scores_RO: Tensor) -> Tensor:
     """(R, O): whether a proposal survives NMS by the scores of a class; all classes take their steps together."""
-    covers_RR = overlaps_RR > CAFFE_OVERLAP
+    covers_RR = overlaps_RR > OVERLAP
     order_RO = torch.argsort(scores_RO, dim=0, descending=True, stable=True)
     classes_O = torch.arange(scores_RO.shape[1], device=scores_RO.device)
     suppressed_OR = torch.zeros(scores_RO.T.shape, dtype=torch.bool, device=scores_RO.device)
@@ -40,17 +36,3 @@ def _kept_in_class(overlaps_RR: Tensor, scores_RO: Tensor) -> Tensor:
         kept_OR[classes_O, next_O] = survives_O
         suppressed_OR |= covers_RR[next_O] & survives_O[:, None]
     return kept_OR.T
-
-
-def select_distinct(boxes_R4: Tensor, scores_R: Tensor, minimum: int, maximum: int) -> Tensor:
-    """Return the proposals chosen by the port to detectron2: the best boxes that overlap least.
-
-    Boxes are thinned out, whatever their class, by a limit on their overlap that is raised from 0.3 to 0.9 until the
-    minimum remains; the best of them are taken, best first. With a limit of 0.9 it may still be fewer.
-    """
-    kept: Tensor = nms(boxes_R4, scores_R, DETECTRON2_OVERLAPS[0])
-    for limit in DETECTRON2_OVERLAPS[1:]:
-        if len(kept[:maximum]) >= minimum:
-            break
-        kept = nms(boxes_R4, scores_R, limit)
-    return kept[:maximum]

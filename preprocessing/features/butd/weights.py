@@ -8,7 +8,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from preprocessing.features.butd.anchors import detectron2_anchors, order_of
-from preprocessing.features.butd.heads import BOX_WEIGHTS
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.weights import is_state, mismatch, read_weights
 from preprocessing.reading import damage_as, reason
@@ -18,6 +17,9 @@ SOURCES = (
     ".pth files of github.com/MILVLG/bottom-up-attention.pytorch (bua-caffe-frcn-r101_with_attributes.pth for 10 to "
     "100 regions, ..._fix36.pth for 36)"
 )
+
+# The moves of a box are learnt in units of a tenth and a fifth of these (Fast R-CNN's released code).
+BOX_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 
 _FILES = ("model.safetensors", "pytorch_model.bin")
 _ANCHORS = "proposal_generator.anchor_generator.cell_anchors.0"

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
+from preprocessing.features.butd import resize
 from preprocessing.features.images import ImageError
 
 PixelsCHW = npt.NDArray[np.float32]
@@ -21,7 +22,6 @@ PixelsCHW = npt.NDArray[np.float32]
 SHORT_600: Literal["short_600"] = "short_600"
 ImageSize = int | Literal["short_600"]
 
-_SHORT, _LONG = 600, 1000
 # The stride of the last feature map of nearly all CNNs: fewer pixels than that give less than one cell.
 SMALLEST_SIDE = 32
 
@@ -47,7 +47,7 @@ class Normalization:
 
 IMAGENET = Normalization((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 # Networks trained in Caffe: means in the order blue, green, red, no deviation (bottom-up attention).
-CAFFE = Normalization((102.9801, 115.9465, 122.7717), (1.0, 1.0, 1.0), bgr=True)
+CAFFE = Normalization(resize.BGR_MEANS, (1.0, 1.0, 1.0), bgr=True)
 
 
 def pixels_at(normalization: Normalization, image_size: ImageSize) -> Callable[[Image.Image], PixelsCHW]:
@@ -59,15 +59,12 @@ def target_size(width: int, height: int, image_size: ImageSize) -> tuple[int, in
     """Return the height and width that an image is brought to; ImageError where it would be too narrow."""
     if image_size != SHORT_600:
         return int(image_size), int(image_size)
-    short, long = sorted((width, height))
-    scale = _SHORT / short
-    if round(scale * long) > _LONG:
-        scale = _LONG / long
-    if round(scale * short) < SMALLEST_SIDE:
+    _, size = resize.target_size(width, height)
+    if min(size) < SMALLEST_SIDE:
         raise ImageError(
-            f"{width} x {height} pixels is too narrow: {_LONG} pixels long it is less than {SMALLEST_SIDE} wide"
+            f"{width} x {height} pixels is too narrow: {max(size)} pixels long it is less than {SMALLEST_SIDE} wide"
         )
-    return round(scale * height), round(scale * width)
+    return size
 
 
 def resized(image: Image.Image, image_size: ImageSize) -> PixelsCHW:

@@ -201,7 +201,6 @@ def test_regions_of_the_detector_become_shards(tmp_path: Path) -> None:
         ("{extractor: butd}", "features: butd: no weights are given; use the hub id unc-nlp"),
         ("{extractor: butd, weights: /no/such.pth}", "features: weights: there is no file or folder /no/such.pth"),
         ("{extractor: butd, random_seed: 0, min_regions: 37}", "got 37 and 36"),
-        ("{extractor: butd, variant: torch}", "features.variant: must be one of caffe, detectron2"),
     ],
 )
 def test_a_detector_that_cannot_be_had(tmp_path: Path, features: str, reason: str) -> None:

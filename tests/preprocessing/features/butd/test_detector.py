@@ -8,13 +8,12 @@ import pytest
 import torch
 
 from preprocessing.features.butd.detector import Detector, Regions, Size
-from preprocessing.features.butd.variants import VARIANTS
 from tests.preprocessing.features.butd.tiny import noise, tiny_detector
 
 
 def test_the_published_network_has_the_published_shapes() -> None:
     with torch.device("meta"):
-        state = Detector(Size(), VARIANTS["caffe"], 36, 36).state_dict()
+        state = Detector(Size(), 36, 36).state_dict()
     shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
     rpn, box = "proposal_generator.rpn_head", "roi_heads.box_predictor"
     expected = {
@@ -46,9 +45,8 @@ def test_the_published_network_has_the_published_shapes() -> None:
     assert set(shapes) == names
 
 
-@pytest.mark.parametrize("variant", ["caffe", "detectron2"])
-def test_a_batch_gives_what_single_images_give(variant: str) -> None:
-    detector = tiny_detector(variant)
+def test_a_batch_gives_what_single_images_give() -> None:
+    detector = tiny_detector()
     images = [noise(64, 96, 0), noise(81, 47, 1), noise(96, 128, 2, scale=1.5)]
     for image, found in zip(images, detector(images), strict=True):
         (alone,) = detector([image])
@@ -56,10 +54,9 @@ def test_a_batch_gives_what_single_images_give(variant: str) -> None:
             torch.testing.assert_close(getattr(found, field.name), getattr(alone, field.name), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("variant", ["caffe", "detectron2"])
-def test_the_regions_of_an_image(variant: str) -> None:
+def test_the_regions_of_an_image() -> None:
     """Oracle: the heads called once more for all proposals."""
-    detector = tiny_detector(variant)
+    detector = tiny_detector()
     image = noise(96, 128, 2, scale=1.5)
     with torch.inference_mode():
         maps, sizes = detector.maps([image])
@@ -70,36 +67,17 @@ def test_the_regions_of_an_image(variant: str) -> None:
         attributes = detector.roi_heads.box_predictor.attributes(features, objects)
     assert 3 <= len(regions.boxes_N4) <= 6
     assert (regions.features_NF >= 0).all()
-    edge = 1.0 if variant == "caffe" else 0.0
     assert (regions.boxes_N4 >= 0).all()
-    assert (regions.boxes_N4.amax(0)[2:] <= torch.tensor([128 - edge, 96 - edge]) / 1.5 + 1e-2).all()
+    assert (regions.boxes_N4.amax(0)[2:] <= torch.tensor([127.0, 95.0]) / 1.5 + 1e-2).all()
     for number, feature in enumerate(regions.features_NF):
         (row,) = torch.nonzero((features == feature).all(dim=1)).flatten().tolist()
         scores = objects[row].softmax(0)[:5]
         assert regions.objects_N[number] == scores.argmax()
         torch.testing.assert_close(regions.object_scores_N[number], scores.max())
-        logits = attributes[row] if variant == "caffe" else attributes[row, :3]
-        scores = logits.softmax(0)[:3]
+        scores = attributes[row].softmax(0)[:3]
         assert regions.attributes_N[number] == scores.argmax()
         torch.testing.assert_close(regions.attribute_scores_N[number], scores.max())
-        if variant == "caffe":  # the proposal itself
-            torch.testing.assert_close(regions.boxes_N4[number], proposals[row] / 1.5)
-
-
-def test_boxes_are_regressed_in_detectron2_alone() -> None:
-    """A bias of the box head moves every box down by a fifth of its height and makes it half as wide."""
-    images = [noise(96, 128, 2)]
-    for variant, moves in (("caffe", False), ("detectron2", True)):
-        detector = tiny_detector(variant, minimum=1, maximum=300)
-        still, moved = detector.roi_heads.box_predictor.bbox_pred, torch.tensor([0.0, 2.0, 5 * -0.6931472, 0.0])
-        still.weight.zero_()
-        still.bias.zero_()
-        (before,) = detector(images)
-        still.bias.copy_(moved.repeat(5))
-        (after,) = detector(images)
-        width_before = (before.boxes_N4[:, 2] - before.boxes_N4[:, 0]).mean()
-        width_after = (after.boxes_N4[:, 2] - after.boxes_N4[:, 0]).mean()
-        assert bool(width_after < 0.6 * width_before) == moves
+        torch.testing.assert_close(regions.boxes_N4[number], proposals[row] / 1.5)
 
 
 def test_half_precision_is_near(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from safetensors.torch import save_file
 
 from preprocessing.features import ExtractorError, RegionFeatures, build_extractor
 from preprocessing.features.butd import extractor as butd
-from preprocessing.features.draw_regions import read_names
 from tests.preprocessing.features.butd.tiny import TINY, noise, tiny_detector
 
 SIZE = {"width": 2, "blocks": [1, 2, 1], "objects": 5, "attributes": 3}
@@ -63,7 +62,6 @@ def test_weights_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     [
         ({}, False),
         ({"seed": 1}, True),
-        ({"variant": "detectron2"}, True),
         ({"max_regions": 8}, True),
         ({"dtype": "bfloat16"}, True),
         ({"size": {**SIZE, "objects": 6}}, True),
@@ -80,6 +78,7 @@ def test_what_the_identity_depends_on(options: dict[str, Any], changes: bool) ->
         ({"weights": "owner/name"}, "weights were given and a seed or size too"),
         ({"min_regions": 8}, "got 8 and 7; use 36 and 36, or 10 and 100"),
         ({"min_regions": 0}, "1 <= min_regions"),
+        ({"variant": "detectron2"}, "variant 'detectron2' is gone"),
         ({"device": "abacus"}, "device 'abacus' cannot be used"),
     ],
 )
@@ -106,21 +105,3 @@ def test_torch_keeps_its_random_state() -> None:
     before = torch.random.get_rng_state()
     built()
     assert torch.equal(torch.random.get_rng_state(), before)
-
-
-def test_the_names_of_the_classes(vse_data: Path) -> None:
-    """Numbers that the genuine features of a ski slope have most often."""
-    folder = vse_data / "butd_reference"
-    objects = read_names(folder / "objects_vocab.txt")
-    attributes = read_names(folder / "attributes_vocab.txt")
-    assert (len(objects), len(attributes)) == (1600, 400)
-    assert [objects[number] for number in (0, 72, 291, 100)] == ["yolk", "sky", "tree", "field"]
-    assert [attributes[number] for number in (0, 1, 6, 7)] == ["gray", "multi colored", "blue", "white"]
-    assert all("," not in name and name for name in objects + attributes)
-
-
-def test_names_of_a_file(tmp_path: Path) -> None:
-    (tmp_path / "names.txt").write_text("traffic light,stop light\ncat\n")
-    assert read_names(tmp_path / "names.txt") == ["traffic light", "cat"]
-    with pytest.raises(ExtractorError, match="cannot be read"):
-        read_names(tmp_path / "absent.txt")

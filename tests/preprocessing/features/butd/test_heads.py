@@ -80,9 +80,3 @@ def test_the_predictor_by_hand() -> None:
     hidden = torch.cat([features, embedded], 1) @ predictor.fc_attr.weight.T + predictor.fc_attr.bias
     expected = hidden.clamp(min=0) @ predictor.attr_score.weight.T + predictor.attr_score.bias
     torch.testing.assert_close(predictor.attributes(features, objects), expected)
-    chosen = [2, 0, 1, 1, 2]
-    moves = predictor.moves(features, torch.tensor(chosen))
-    for row, number in enumerate(chosen):
-        weight = predictor.bbox_pred.weight[4 * number : 4 * number + 4]
-        bias = predictor.bbox_pred.bias[4 * number : 4 * number + 4]
-        torch.testing.assert_close(moves[row], (weight @ features[row] + bias) / torch.tensor([10.0, 10.0, 5.0, 5.0]))

@@ -8,67 +8,56 @@ import numpy as np
 import pytest
 import torch
 
-from preprocessing.features.butd.anchors import caffe_anchors, detectron2_anchors
-from preprocessing.features.butd.proposals import ProposalHead, ProposalNetwork, propose
-from preprocessing.features.butd.variants import VARIANTS
+from preprocessing.features.butd.anchors import caffe_anchors
+from preprocessing.features.butd.proposals import ProposalHead, propose
 
 HEIGHT, WIDTH = 5, 6
 SIZE = (75, 90)
 
 
-def overlap(one: list[float], other: list[float], edge: float) -> float:
-    width = min(one[2], other[2]) - max(one[0], other[0]) + edge
-    height = min(one[3], other[3]) - max(one[1], other[1]) + edge
+def overlap(one: list[float], other: list[float]) -> float:
+    width = min(one[2], other[2]) - max(one[0], other[0]) + 1
+    height = min(one[3], other[3]) - max(one[1], other[1]) + 1
     shared = max(width, 0) * max(height, 0)
-    areas = [(box[2] - box[0] + edge) * (box[3] - box[1] + edge) for box in (one, other)]
+    areas = [(box[2] - box[0] + 1) * (box[3] - box[1] + 1) for box in (one, other)]
     return shared / (sum(areas) - shared)
 
 
 def slowly_proposed(
-    logits: np.ndarray, deltas: np.ndarray, anchors: list[list[float]], scale: float, variant: str, best: int
+    logits: np.ndarray, deltas: np.ndarray, anchors: list[list[float]], scale: float, best: int
 ) -> list[list[float]]:
     """Anchor by anchor: move, cut, drop, sort, and compare with all that were kept."""
-    edge, limit, smallest = (1.0, math.inf, 16 * scale) if variant == "caffe" else (0.0, math.log(62.5), 0.0)
     candidates = []
     for row, column, anchor in np.ndindex(*logits.shape):
         shift = [16 * column, 16 * row] * 2
         x1, y1, x2, y2 = (corner + offset for corner, offset in zip(anchors[anchor], shift, strict=True))
         dx, dy, dw, dh = deltas[row, column, anchor].tolist()
-        width, height = x2 - x1 + edge, y2 - y1 + edge
+        width, height = x2 - x1 + 1, y2 - y1 + 1
         x, y = x1 + width / 2 + dx * width, y1 + height / 2 + dy * height
-        width, height = width * math.exp(min(dw, limit)), height * math.exp(min(dh, limit))
+        width, height = width * math.exp(dw), height * math.exp(dh)
         box = [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
-        borders = [SIZE[1] - edge, SIZE[0] - edge] * 2
+        borders = [SIZE[1] - 1, SIZE[0] - 1] * 2
         box = [min(max(corner, 0), border) for corner, border in zip(box, borders, strict=True)]
         candidates.append((float(logits[row, column, anchor]), box))
 
-    def is_large(box: list[float]) -> bool:
-        width, height = box[2] - box[0] + edge, box[3] - box[1] + edge
-        return min(width, height) >= smallest and min(width, height) > 0
-
-    if variant == "caffe":
-        candidates = [(score, box) for score, box in candidates if is_large(box)]
+    candidates = [(score, box) for score, box in candidates if min(box[2] - box[0], box[3] - box[1]) + 1 >= 16 * scale]
     candidates = sorted(candidates, key=lambda candidate: -candidate[0])[:best]
     kept: list[list[float]] = []
     for _, box in candidates:
-        if is_large(box) and all(overlap(box, other, edge) <= 0.7 for other in kept):
+        if all(overlap(box, other) <= 0.7 for other in kept):
             kept.append(box)
     return kept
 
 
-@pytest.mark.parametrize("variant", ["caffe", "detectron2"])
 @pytest.mark.parametrize(("scale", "best"), [(1.0, 6000), (2.5, 6000), (1.0, 100)])
-def test_boxes_are_proposed(variant: str, scale: float, best: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boxes_are_proposed(scale: float, best: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("preprocessing.features.butd.proposals.BEFORE_NMS", best)
     rng = np.random.default_rng(0)
     logits = rng.normal(0, 1, (HEIGHT, WIDTH, 12)).astype(np.float32)
     deltas = rng.normal(0, 0.7, (HEIGHT, WIDTH, 12, 4)).astype(np.float32)
-    deltas[0, 0, 0, 2] = 8.0  # beyond detectron2's limit
     deltas[1, :, :, 0] = 30.0  # far out of the image, with nothing left after cutting
-    anchors = caffe_anchors() if variant == "caffe" else detectron2_anchors()
-    tensors = torch.from_numpy(logits), torch.from_numpy(deltas), anchors
-    found = propose(*tensors, SIZE, scale, VARIANTS[variant])
-    expected = slowly_proposed(logits, deltas, anchors.tolist(), scale, variant, best)
+    found = propose(torch.from_numpy(logits), torch.from_numpy(deltas), SIZE, scale)
+    expected = slowly_proposed(logits, deltas, caffe_anchors().tolist(), scale, best)
     assert 10 < len(expected) < 300
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-3)
 
@@ -76,21 +65,21 @@ def test_boxes_are_proposed(variant: str, scale: float, best: int, monkeypatch: 
 def test_three_hundred_are_enough() -> None:
     deltas = torch.zeros(30, 30, 12, 4)
     logits = torch.rand(30, 30, 12, generator=torch.Generator().manual_seed(0))
-    assert len(propose(logits, deltas, caffe_anchors(), (480, 480), 1.0, VARIANTS["caffe"])) == 300
+    assert len(propose(logits, deltas, (480, 480), 1.0)) == 300
 
 
 def test_where_nothing_is_proposed_the_image_is() -> None:
     """A photograph of 20 pixels is enlarged thirty times: nothing in it has 16 of its pixels."""
     deltas = torch.full((2, 2, 12, 4), 0.0)
     deltas[..., 2:] = -9.0
-    found = propose(torch.zeros(2, 2, 12), deltas, caffe_anchors(), (30, 32), 30.0, VARIANTS["caffe"])
+    found = propose(torch.zeros(2, 2, 12), deltas, (30, 32), 30.0)
     assert found.tolist() == [[0, 0, 31, 29]]
 
 
 def test_values_that_are_not_numbers_propose_nothing() -> None:
     deltas = torch.full((2, 2, 12, 4), math.nan)
-    found = propose(torch.zeros(2, 2, 12), deltas, detectron2_anchors(), (30, 32), 1.0, VARIANTS["detectron2"])
-    assert found.tolist() == [[0, 0, 32, 30]]
+    found = propose(torch.zeros(2, 2, 12), deltas, (30, 32), 1.0)
+    assert found.tolist() == [[0, 0, 31, 29]]
 
 
 def test_channels_go_to_anchors() -> None:
@@ -103,10 +92,3 @@ def test_channels_go_to_anchors() -> None:
     assert tuple(logits.shape) == (1, 2, 5, 3)
     assert logits[0, 1, 4].tolist() == [0, 1, 2]
     assert deltas[0, 1, 4].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-
-
-def test_detectron2_uses_the_anchors_of_its_weights() -> None:
-    network = ProposalNetwork(4, 4)
-    network.anchor_generator.cell_anchors[0].data += 0.25
-    torch.testing.assert_close(network.anchors(VARIANTS["detectron2"]), detectron2_anchors() + 0.25)
-    torch.testing.assert_close(network.anchors(VARIANTS["caffe"]), caffe_anchors())

@@ -17,29 +17,22 @@ MEANS = [102.9801, 115.9465, 122.7717]
 
 
 @pytest.mark.parametrize(
-    ("width", "height", "caffe", "detectron2"),
+    ("width", "height", "expected"),
     [
-        (640, 480, (600, 800), (600, 800)),
-        (500, 333, (600, 901), (600, 901)),
-        (640, 427, (600, 899), (600, 899)),
-        (427, 640, (899, 600), (899, 600)),
-        (640, 360, (562, 1000), (563, 1000)),  # 562.5: to even, and up
-        (1600, 1200, (600, 800), (600, 800)),
-        (100, 100, (600, 600), (600, 600)),
-        (5000, 500, (100, 1000), (100, 1000)),
+        (640, 480, (600, 800)),
+        (500, 333, (600, 901)),
+        (427, 640, (899, 600)),
+        (640, 360, (562, 1000)),  # 562.5: to even
+        (6000, 3599, (600, 1000)),  # 1000.28 is compared after rounding
+        (1600, 1200, (600, 800)),
+        (100, 100, (600, 600)),
+        (5000, 500, (100, 1000)),
     ],
 )
 def test_the_short_side_is_600_and_the_long_one_at_most_1000(
-    width: int, height: int, caffe: tuple[int, int], detectron2: tuple[int, int]
+    width: int, height: int, expected: tuple[int, int]
 ) -> None:
-    assert target_size(width, height, "caffe")[1] == caffe
-    assert target_size(width, height, "detectron2")[1] == detectron2
-
-
-def test_a_long_side_is_compared_after_rounding_by_the_original_alone() -> None:
-    """6000 / 3599 * 600 = 1000.28: the original rounds that to 1000 and leaves the short side at 600."""
-    assert target_size(6000, 3599, "caffe") == (600 / 3599, (600, 1000))
-    assert target_size(6000, 3599, "detectron2")[0] == 1000 / 6000
+    assert target_size(width, height)[1] == expected
 
 
 def test_boxes_of_the_released_features_end_where_the_images_do(vse_data: Path) -> None:
@@ -50,7 +43,7 @@ def test_boxes_of_the_released_features_end_where_the_images_do(vse_data: Path) 
     assert len(rows) == 10
     for row in rows:
         boxes = np.frombuffer(base64.b64decode(row[8]), np.float32).reshape(-1, 4)
-        scale, (height, width) = target_size(int(row[2]), int(row[1]), "caffe")
+        scale, (height, width) = target_size(int(row[2]), int(row[1]))
         np.testing.assert_allclose(boxes.max(0)[2:], [(width - 1) / scale, (height - 1) / scale], atol=1e-3)
 
 
@@ -62,10 +55,10 @@ def random_image(width: int, height: int) -> Image.Image:
 def test_the_original_interpolates_between_four_pixels(size: tuple[int, int]) -> None:
     """Oracle: some pixels, each from its four neighbours; larger images are not smoothed."""
     image = random_image(*size)
-    found = prepare(image, "caffe")
-    scale, (height, width) = target_size(*size, "caffe")
+    found = prepare(image)
+    scale, (height, width) = target_size(*size)
     assert (found.values.shape, found.values.dtype) == ((3, height, width), np.float32)
-    assert (found.width, found.height, found.scale) == (*size, scale)
+    assert found.scale == scale
     source = np.asarray(image, dtype=np.float64)[:, :, ::-1] - MEANS
     corners = [(0, 0), (height - 1, width - 1), (0, width - 1)]
     for y, x in [*corners, *np.random.default_rng(1).integers(0, (height, width), (50, 2)).tolist()]:
@@ -79,15 +72,7 @@ def test_the_original_interpolates_between_four_pixels(size: tuple[int, int]) ->
         np.testing.assert_allclose(found.values[:, y, x], expected, atol=2e-3)
 
 
-def test_detectron2_resizes_bytes() -> None:
-    image = random_image(1200, 700)
-    found = prepare(image, "detectron2")
-    resized = np.asarray(image.resize((1000, 583), Image.Resampling.BILINEAR), dtype=np.float64)
-    np.testing.assert_allclose(found.values, (resized[:, :, ::-1] - MEANS).transpose(2, 0, 1), atol=1e-4)
-
-
-@pytest.mark.parametrize("variant", ["caffe", "detectron2"])
-def test_an_image_may_be_too_narrow(variant: str) -> None:
-    assert prepare(Image.new("RGB", (1000, 16)), variant).values.shape == (3, 16, 1000)  # type: ignore[arg-type]
+def test_an_image_may_be_too_narrow() -> None:
+    assert prepare(Image.new("RGB", (1000, 16))).values.shape == (3, 16, 1000)
     with pytest.raises(ImageError, match=r"2000 x 20 pixels is too narrow .* would have 10 where 16"):
-        prepare(Image.new("RGB", (2000, 20)), variant)  # type: ignore[arg-type]
+        prepare(Image.new("RGB", (2000, 20)))

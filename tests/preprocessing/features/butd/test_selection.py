@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 import torch
 
-from preprocessing.features.butd.selection import DETECTRON2_OVERLAPS, select_confident, select_distinct
+from preprocessing.features.butd.selection import select_confident
 
 
-def overlap(one: np.ndarray, other: np.ndarray, edge: float) -> float:
-    width = min(one[2], other[2]) - max(one[0], other[0]) + edge
-    height = min(one[3], other[3]) - max(one[1], other[1]) + edge
+def overlap(one: np.ndarray, other: np.ndarray) -> float:
+    width = min(one[2], other[2]) - max(one[0], other[0]) + 1
+    height = min(one[3], other[3]) - max(one[1], other[1]) + 1
     shared = max(width, 0) * max(height, 0)
-    areas = [(box[2] - box[0] + edge) * (box[3] - box[1] + edge) for box in (one, other)]
+    areas = [(box[2] - box[0] + 1) * (box[3] - box[1] + 1) for box in (one, other)]
     return float(shared / (sum(areas) - shared))
 
 
-def slow_nms(boxes: np.ndarray, scores: np.ndarray, limit: float, edge: float) -> list[int]:
+def slow_nms(boxes: np.ndarray, scores: np.ndarray, limit: float) -> list[int]:
     kept: list[int] = []
     for candidate in np.argsort(-scores, kind="stable"):
-        if all(overlap(boxes[candidate], boxes[other], edge) <= limit for other in kept):
+        if all(overlap(boxes[candidate], boxes[other]) <= limit for other in kept):
             kept.append(int(candidate))
     return kept
 
@@ -52,7 +52,7 @@ def test_the_rule_of_the_original(sharpness: float, minimum: int, maximum: int, 
     boxes, scores = random_boxes(40, 150, 0), random_scores(40, 7, sharpness, 1)
     confidence = np.zeros(40, np.float32)
     for number in range(7):
-        kept = slow_nms(boxes, scores[:, number], 0.3, edge=1.0)
+        kept = slow_nms(boxes, scores[:, number], 0.3)
         confidence[kept] = np.maximum(confidence[kept], scores[kept, number])
     sure = np.flatnonzero(confidence >= 0.2)
     if len(sure) < minimum:
@@ -83,20 +83,3 @@ def test_a_proposal_counts_in_the_classes_where_it_remained() -> None:
     assert select_confident(boxes, scores, 1, 3).tolist() == [0, 2]
     scores[1, 1] = 0.2
     assert select_confident(boxes, scores, 1, 3).tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize(("minimum", "maximum"), [(10, 20), (25, 25), (1, 5), (38, 40), (40, 40)])
-def test_the_rule_of_detectron2(minimum: int, maximum: int) -> None:
-    boxes, scores = random_boxes(40, 60, 2), random_scores(40, 7, 2.0, 3).max(1)
-    for limit in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
-        expected = slow_nms(boxes, scores, limit, edge=0.0)[:maximum]
-        if len(expected) >= minimum:
-            break
-    found = select_distinct(torch.from_numpy(boxes), torch.from_numpy(scores), minimum, maximum)
-    assert found.tolist() == expected
-
-
-def test_seven_limits_are_tried() -> None:
-    assert [round(float(limit), 6) for limit in DETECTRON2_OVERLAPS] == [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
-    same = torch.tensor([[0.0, 0.0, 9.0, 9.0]] * 4)
-    assert select_distinct(same, torch.tensor([0.1, 0.4, 0.2, 0.3]), 3, 3).tolist() == [1]

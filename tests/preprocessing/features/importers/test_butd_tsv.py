@@ -10,7 +10,6 @@ import pytest
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
 from preprocessing.features.importers import PublishedRegions, entries, open_source
-from preprocessing.features.importers.__main__ import main
 
 
 def floats(values: list[float]) -> str:
@@ -135,26 +134,6 @@ def test_sources_that_are_no_tsv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("preprocessing.features.importers.butd_tsv._LONGEST_LINE", 100)
     with pytest.raises(ExtractorError, match="a line of more than 100 bytes"):
         list(entries(open_source(path, "butd_tsv")))
-
-
-def test_the_command_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path, CAFFE, ["7", *CAFFE[1:]], CAFFE)
-    assert main([str(path), "--form", "butd_tsv"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "3 images can be used, 0 cannot",
-        "regions an image: 2 to 2",
-        "3 images: features 3 wide, with boxes",
-        "twice there, the last one counts: 42",
-    ]
-    assert main([str(write(tmp_path, LXMERT, ["8", "1"])), "--form", "butd_tsv"]) == 1
-    assert capsys.readouterr().out.splitlines() == [
-        "1 images can be used, 1 cannot",
-        "regions an image: 2 to 2",
-        "1 images: features 3 wide, with boxes, with labels",
-        "8: 2 columns where 6 or 10 are needed; the line may be cut short",
-    ]
-    assert main([str(tmp_path / "gone"), "--form", "butd_tsv"]) == 1
-    assert "error: published features: there is no" in capsys.readouterr().err
 
 
 def test_the_genuine_features_of_caffe(vse_data: Path) -> None:
