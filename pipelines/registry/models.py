@@ -1,24 +1,17 @@
-"""The model registry: a trained model becomes a version of a registered model, and is found again by its name.
+"""The model registry: registered models are found by their names, and bundles by their folders, without MLflow.
 
 What is registered is a "bundle", a directory with four parts: `model`, `extractor` (what its images need), `gallery`
 and `index` (of the gallery), bound by one list of the digests of all their files. MLflow keeps copies of them with the
 code that reads them.
 """
 
+from __future__ import annotations
+
 import re
-import tempfile
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import mlflow
-import pandas as pd
-from mlflow import MlflowClient
-from mlflow.entities.model_registry import ModelVersion
-from mlflow.models import ModelSignature
-from mlflow.models.model import ModelInfo
-from mlflow.types.schema import Array, ColSpec, DataType, Schema
+from typing import TYPE_CHECKING
 
 from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageError
@@ -26,14 +19,16 @@ from pipelines.tracking.client import connect, outages, reason_of
 from preprocessing.storage.redaction import SecretAddress
 from vse_core.digests import DIGESTS, DigestError, check_bundle
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
+
 BUNDLE_PARTS = ("model", "extractor", "gallery", "index")
 
 # The newest version, not judged yet, and the one in use, by pipelines/promote.py. MLflow reserves "latest".
 CHALLENGER, CHAMPION = "challenger", "champion"
 FINGERPRINT_TAG = "vse.fingerprint"
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("vse_core", "preprocessing", "pipelines")
 # A folder in the current directory that only happens to be called like a registered model is not meant.
 _PATHS = ("/", "./", "../", "~")
 _REFERENCE = re.compile(r"(?P<name>[^@/]+)(?:@(?P<alias>[^@/]+)|/(?P<version>\d+))?")
@@ -63,61 +58,6 @@ def find_registered(client: MlflowClient, name: str, fingerprint: str) -> Regist
         if version.tags.get(FINGERPRINT_TAG) == fingerprint:
             return RegisteredVersion(name, int(version.version), version.source.removeprefix("models:/"))
     return None
-
-
-def register_bundle(
-    bundle: Path,
-    name: str,
-    fingerprint: str,
-    requirements: Sequence[str],
-    tags: Mapping[str, str],
-    metrics: Mapping[str, float],
-) -> RegisteredVersion:
-    """Log a bundle as a pyfunc in the active run and register it under the alias "challenger".
-
-    A fingerprint that is registered already is not registered again. The requirements are what pip installs for the
-    model. The tags go to the version, the metrics to the active run with the id of the logged model, so that MLflow
-    shows them with the model. Raises RuntimeError if no run is active.
-    """
-    run = mlflow.active_run()
-    if run is None:
-        raise RuntimeError("a model is logged to a run: start one before registering")
-    client = MlflowClient()
-    found = find_registered(client, name, fingerprint)
-    if found is None:
-        info = _log_bundle(bundle, name, requirements, tags)
-        mlflow.log_metrics(dict(metrics), run_id=run.info.run_id, model_id=info.model_id)
-        version = mlflow.register_model(info.model_uri, name, tags={**tags, FINGERPRINT_TAG: fingerprint})
-        found = RegisteredVersion(name, int(version.version), info.model_id)
-    client.set_registered_model_alias(name, CHALLENGER, str(found.version))
-    return found
-
-
-def _log_bundle(bundle: Path, name: str, requirements: Sequence[str], tags: Mapping[str, str]) -> ModelInfo:
-    with tempfile.TemporaryDirectory(prefix="vse-code-") as folder:
-        code = Path(folder) / "packages.zip"
-        _pack_code(code)
-        return mlflow.pyfunc.log_model(
-            name=name,
-            python_model=str(ROOT / "pipelines" / "serving" / "pyfunc.py"),
-            artifacts={part: str(bundle / part) for part in (*BUNDLE_PARTS, DIGESTS)},
-            code_paths=[str(code)],
-            model_config={"image_paths": False},  # for those who load the model to set; requests to a server cannot
-            pip_requirements=list(requirements),
-            signature=model_signature(),
-            input_example=pd.DataFrame({"text": ["a dog runs along the beach", "two people on a bench"]}),
-            tags=dict(tags),
-        )
-
-
-def _pack_code(archive: Path) -> None:
-    """Write our packages into one archive, always the same bytes: MLflow takes minutes for files one by one."""
-    with zipfile.ZipFile(archive, "w") as packed:
-        for package in PACKAGES:
-            for path in sorted((ROOT / package).rglob("*")):
-                if path.is_file() and "__pycache__" not in path.parts:
-                    member = zipfile.ZipInfo(path.relative_to(ROOT).as_posix())
-                    packed.writestr(member, path.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
 def resolve(client: MlflowClient, reference: str) -> tuple[str, str]:
@@ -179,23 +119,20 @@ def newer_version(pinned: str, tracking_uri: str) -> str:
 
 
 def aliases_of(name: str, tracking_uri: str) -> dict[str, int]:
-    """Return the aliases of a registered model with the versions that they stand for; none where there is no such
-    model.
-    """
+    """Return the aliases of a registered model with the versions that they stand for; none if it does not exist."""
     client = _client(tracking_uri)
     if not _versions(client, name):
         return {}
     return {alias: int(version) for alias, version in client.get_registered_model(name).aliases.items()}
 
 
-def set_alias(name: str, alias: str, version: int, tracking_uri: str) -> None:
-    """Point an alias to a version."""
-    _client(tracking_uri).set_registered_model_alias(name, alias, str(version))
-
-
-def remove_alias(name: str, alias: str, tracking_uri: str) -> None:
-    """Remove an alias; the version that it stood for stays."""
-    _client(tracking_uri).delete_registered_model_alias(name, alias)
+def set_alias(name: str, alias: str, version: int | None, tracking_uri: str) -> None:
+    """Point an alias to a version, or remove it for None; the version that it stood for stays."""
+    client = _client(tracking_uri)
+    if version is None:
+        client.delete_registered_model_alias(name, alias)
+    else:
+        client.set_registered_model_alias(name, alias, str(version))
 
 
 def without_champion(reference: str, reason: DigestError, tracking_uri: str) -> str:
@@ -229,11 +166,6 @@ def tag_version(name: str, version: int, tags: Mapping[str, str], tracking_uri: 
         client.set_model_version_tag(name, str(version), key, value)
 
 
-def describe_version(name: str, version: int, text: str, tracking_uri: str) -> None:
-    """Set the description of a version, in Markdown."""
-    _client(tracking_uri).update_model_version(name, str(version), description=text)
-
-
 def _client(tracking_uri: str) -> MlflowClient:
     """Return a client of a server or database; RegistryError if there is no such database, or TrackingError."""
     database = tracking_uri.removeprefix("sqlite:///")
@@ -249,12 +181,17 @@ def pin(reference: str, tracking_uri: str) -> str:
     The version is told on stderr if the reference leaves it open. Raises RegistryError as `current_version`.
     """
     directory = Path(reference).expanduser().absolute()
-    if reference.startswith(_PATHS) or (directory / "model").is_dir():
+    if reference.startswith(_PATHS) or _bundle_in(directory) is not None:
         return str(directory)
     pinned, reason = current_version(reference, tracking_uri)
     if reason:
         console(stderr=True).print(f"{reference}: {pinned}, {reason}", soft_wrap=True)
     return pinned
+
+
+def _bundle_in(directory: Path) -> Path | None:
+    """Return the folder of the parts: this one, or `artifacts` in the folder that MLflow keeps of a model."""
+    return next((each for each in (directory, directory / "artifacts") if (each / "model").is_dir()), None)
 
 
 def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
@@ -266,11 +203,21 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
     file of it was changed or is missing, or another version of this program has registered it.
     """
     pinned = pin(reference, tracking_uri)
-    if Path(pinned).is_absolute():
-        if not (Path(pinned) / "model").is_dir():
-            raise RegistryError(f"{pinned} holds no model: neither model.json nor the folder model is in it")
-        check_bundle(Path(pinned), pinned)
-        return pinned, Path(pinned)
+    if not Path(pinned).is_absolute():
+        bundle = _fetched(pinned, tracking_uri)
+        check_bundle(bundle, f"the registered model {pinned}")
+        return pinned, bundle
+    found = _bundle_in(Path(pinned))
+    if found is None:
+        raise RegistryError(f"{pinned} holds no model: neither model.json nor the folder model is in it")
+    check_bundle(found, pinned)
+    return pinned, found
+
+
+def _fetched(pinned: str, tracking_uri: str) -> Path:
+    """Return MLflow's directory of a registered bundle, or a copy of it."""
+    import mlflow
+
     try:
         address = SecretAddress(tracking_uri).reveal()
         mlflow.set_tracking_uri(address)
@@ -278,14 +225,13 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
         bundle = Path(mlflow.artifacts.download_artifacts(f"models:/{pinned}")) / "artifacts"
     except outages() as error:
         raise RegistryError(
-            f"model {reference!r} cannot be fetched from MLflow at {tracking_uri}: {reason_of(error)}"
+            f"model {pinned!r} cannot be fetched from MLflow at {tracking_uri}: {reason_of(error)}"
         ) from error
     if not any((bundle / part).exists() for part in (*BUNDLE_PARTS, DIGESTS)):
         raise RegistryError(
             f"models:/{pinned} was not registered by this pipeline: it has no {', '.join(BUNDLE_PARTS)}"
         )
-    check_bundle(bundle, f"the registered model {pinned}")
-    return pinned, bundle
+    return bundle
 
 
 def find_model(reference: str, tracking_uri: str) -> tuple[str, Path]:
@@ -310,16 +256,8 @@ def check_model(reference: str, tracking_uri: str) -> str:
     return current_version(reference, tracking_uri)[0]
 
 
-def model_signature() -> ModelSignature:
-    """Return the input and output columns of the pyfunc, as its class documents them."""
-    inputs = [ColSpec(DataType.string, column, required=False) for column in ("text", "image")]
-    inputs.append(ColSpec(Array(Array(DataType.double)), "features", required=False))
-    outputs = [ColSpec(Array(DataType.double), "embedding"), ColSpec(DataType.long, "views")]
-    return ModelSignature(inputs=Schema(inputs), outputs=Schema(outputs))
-
-
 def _versions(client: MlflowClient, name: str) -> list[ModelVersion]:
-    """Return all versions of a model, newest first; none where there is no such model."""
+    """Return all versions of a model, newest first; none if there is no such model."""
     quoted = name.replace("'", "''")
     found = client.search_model_versions(f"name = '{quoted}'", max_results=10_000)
     return sorted(found, key=lambda version: int(version.version), reverse=True)

@@ -104,12 +104,12 @@ def _require_loadable(name: str, version: int, uri: str) -> None:
 
 def clear(name: str, uri: str) -> int:
     """Leave a model without a champion; returns the version that was champion. Raises StageError if none was."""
-    from pipelines.registry.models import CHAMPION, aliases_of, remove_alias, tag_version
+    from pipelines.registry.models import CHAMPION, aliases_of, set_alias, tag_version
 
     champion = aliases_of(name, uri).get(CHAMPION)
     if champion is None:
         raise StageError(f"{NAME}: the registered model {name!r} has no champion to clear")
-    remove_alias(name, CHAMPION, uri)
+    set_alias(name, CHAMPION, None, uri)
     tag_version(name, champion, {DECISION_TAG: "is no longer the champion: cleared"}, uri)
     return champion
 

@@ -46,7 +46,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
 
     Raises StageError if there is no trained and evaluated model yet, or MLflow does not take it.
     """
-    from pipelines.registry.models import describe_version, register_bundle
+    from pipelines.registry.registration import register_bundle
     from pipelines.serving.requirements import pip_requirements
 
     stage = _stage(config, upstream)
@@ -69,10 +69,15 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     tracker.log_artifact(card)
     try:
         with tracker.active():
-            needed = pip_requirements(stage.path)
-            registered = register_bundle(stage.path, config.registered_model, stage.fingerprint, needed, tags, named)
-        text = model_card.description(card.read_text(encoding="utf-8"))
-        describe_version(registered.name, registered.version, text, config.tracking_uri)
+            registered = register_bundle(
+                stage.path,
+                config.registered_model,
+                stage.fingerprint,
+                pip_requirements(stage.path),
+                tags,
+                named,
+                model_card.description(card.read_text(encoding="utf-8")),
+            )
     except outages() as error:
         raise StageError(
             f"{NAME}: MLflow at {config.tracking_uri} did not accept the model: {reason_of(error)}"

@@ -16,7 +16,7 @@ import pytest
 from mlflow import MlflowClient
 
 from pipelines.inference.embedder import Embedder, write_extractor
-from pipelines.registry.models import register_bundle
+from pipelines.registry.registration import register_bundle
 from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
 from pipelines.retrieval.gallery import Gallery
 from pipelines.serving.requirements import pip_requirements

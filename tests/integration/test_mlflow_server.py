@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from mlflow import MlflowClient
 
 from pipelines.config import load_config
-from pipelines.registry.models import describe_version, register_bundle
+from pipelines.registry.registration import register_bundle
 from pipelines.serving.requirements import pip_requirements
 from pipelines.tracking import PipelineRuns
 from preprocessing.storage import S3Storage
@@ -201,10 +201,8 @@ def test_a_pipeline_logs_and_registers_through_the_server(
             tracker.log_figure(figure, "plots/recall.png")
         with runs.child("register") as register, register.active():
             bundle = write_tiny_bundle(tmp_path / "bundle")
-            version = register_bundle(
-                bundle, "tiny", "abc", pip_requirements(bundle), {"vse.seed": "0"}, {"dev/rsum": 119.0}
-            )
-            describe_version("tiny", version.version, "Trained on six scenes.", address)
+            needed, text = pip_requirements(bundle), "Trained on six scenes."
+            version = register_bundle(bundle, "tiny", "abc", needed, {"vse.seed": "0"}, {"dev/rsum": 119.0}, text)
 
     client = MlflowClient(address, address)
     losses = client.get_metric_history(tracker.run_id, "train/loss")

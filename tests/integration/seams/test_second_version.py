@@ -22,7 +22,8 @@ import pytest
 
 from pipelines.evaluation.rsum import Rsum
 from pipelines.inference import export
-from pipelines.registry.models import find_bundle, register_bundle
+from pipelines.registry.models import find_bundle
+from pipelines.registry.registration import register_bundle
 from pipelines.retraining.promotion import promote
 from pipelines.retrieval import index_images, search
 from pipelines.runtime.cli import guarded

@@ -18,7 +18,8 @@ from mlflow import MlflowClient
 from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation.rsum import Rsum
 from pipelines.inference import export
-from pipelines.registry.models import CHALLENGER, CHAMPION, FINGERPRINT_TAG, aliases_of, register_bundle, set_alias
+from pipelines.registry.models import CHALLENGER, CHAMPION, FINGERPRINT_TAG, aliases_of, set_alias
+from pipelines.registry.registration import register_bundle
 from pipelines.retraining import promotion, retrain
 from pipelines.retrieval import search
 from pipelines.runtime.cli import guarded

@@ -19,7 +19,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import scoring_server
 
-from pipelines.registry import models
+from pipelines.registry import registration
 from pipelines.registry.models import (
     BUNDLE_PARTS,
     CHALLENGER,
@@ -32,10 +32,10 @@ from pipelines.registry.models import (
     find_model,
     find_registered,
     newer_version,
-    register_bundle,
     resolve,
     without_champion,
 )
+from pipelines.registry.registration import register_bundle
 from pipelines.retrieval.gallery import Gallery
 from pipelines.serving.requirements import pip_requirements
 from pipelines.tracking.client import connect
@@ -129,7 +129,7 @@ def test_a_model_is_few_files_with_the_same_code_each_time(registered: Registere
     # A server takes them one by one.
     assert len([path for path in registered.artifacts.rglob("*") if path.is_file()]) < 40
     (archive,) = registered.artifacts.rglob("packages.zip")
-    models._pack_code(tmp_path / "again.zip")
+    registration._pack_code(tmp_path / "again.zip")
     assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
 
 

@@ -12,7 +12,7 @@ import mlflow
 import pytest
 from PIL import Image
 
-from pipelines.registry.models import register_bundle
+from pipelines.registry.registration import register_bundle
 from pipelines.retrieval import search
 from pipelines.retrieval.search_model import default_tracking_uri, load_search_model
 from pipelines.runtime.cli import guarded

@@ -1,0 +1,84 @@
+"""Registration: a bundle becomes a version of a registered model, with the code that reads it."""
+
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import mlflow
+import pandas as pd
+from mlflow import MlflowClient
+from mlflow.models import ModelSignature
+from mlflow.models.model import ModelInfo
+from mlflow.types.schema import Array, ColSpec, DataType, Schema
+
+from pipelines.registry.models import BUNDLE_PARTS, CHALLENGER, FINGERPRINT_TAG, RegisteredVersion, find_registered
+from vse_core.digests import DIGESTS
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("vse_core", "preprocessing", "pipelines")
+
+
+def register_bundle(
+    bundle: Path,
+    name: str,
+    fingerprint: str,
+    requirements: Sequence[str],
+    tags: Mapping[str, str],
+    metrics: Mapping[str, float],
+    description: str = "",
+) -> RegisteredVersion:
+    """Log a bundle as a pyfunc in the active run and register it under the alias "challenger".
+
+    A fingerprint that is registered already is not registered again. The requirements are what pip installs for the
+    model. The tags go to the version, the metrics to the active run with the id of the logged model, so that MLflow
+    shows them with the model. The description of the version is Markdown. Raises RuntimeError if no run is active.
+    """
+    run = mlflow.active_run()
+    if run is None:
+        raise RuntimeError("a model is logged to a run: start one before registering")
+    client = MlflowClient()
+    found = find_registered(client, name, fingerprint)
+    if found is None:
+        info = _log_bundle(bundle, name, requirements, tags)
+        mlflow.log_metrics(dict(metrics), run_id=run.info.run_id, model_id=info.model_id)
+        version = mlflow.register_model(info.model_uri, name, tags={**tags, FINGERPRINT_TAG: fingerprint})
+        found = RegisteredVersion(name, int(version.version), info.model_id)
+    client.set_registered_model_alias(name, CHALLENGER, str(found.version))
+    client.update_model_version(name, str(found.version), description=description)
+    return found
+
+
+def _log_bundle(bundle: Path, name: str, requirements: Sequence[str], tags: Mapping[str, str]) -> ModelInfo:
+    with tempfile.TemporaryDirectory(prefix="vse-code-") as folder:
+        code = Path(folder) / "packages.zip"
+        _pack_code(code)
+        return mlflow.pyfunc.log_model(
+            name=name,
+            python_model=str(ROOT / "pipelines" / "serving" / "pyfunc.py"),
+            artifacts={part: str(bundle / part) for part in (*BUNDLE_PARTS, DIGESTS)},
+            code_paths=[str(code)],
+            model_config={"image_paths": False},  # for those who load the model to set; requests to a server cannot
+            pip_requirements=list(requirements),
+            signature=model_signature(),
+            input_example=pd.DataFrame({"text": ["a dog runs along the beach", "two people on a bench"]}),
+            tags=dict(tags),
+        )
+
+
+def _pack_code(archive: Path) -> None:
+    """Write our packages into one archive, always the same bytes: MLflow takes minutes for files one by one."""
+    with zipfile.ZipFile(archive, "w") as packed:
+        for package in PACKAGES:
+            for path in sorted((ROOT / package).rglob("*")):
+                if path.is_file() and "__pycache__" not in path.parts and path.name != "pyproject.toml":
+                    member = zipfile.ZipInfo(path.relative_to(ROOT).as_posix())
+                    packed.writestr(member, path.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+def model_signature() -> ModelSignature:
+    """Return the input and output columns of the pyfunc, as its class documents them."""
+    inputs = [ColSpec(DataType.string, column, required=False) for column in ("text", "image")]
+    inputs.append(ColSpec(Array(Array(DataType.double)), "features", required=False))
+    outputs = [ColSpec(Array(DataType.double), "embedding"), ColSpec(DataType.long, "views")]
+    return ModelSignature(inputs=Schema(inputs), outputs=Schema(outputs))
