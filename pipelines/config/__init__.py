@@ -330,13 +330,10 @@ class PipelineConfig(Strict):
     def _views_are_several(self) -> PipelineConfig:
         if self.model.image.view_count > 1:
             return self
-        options = {
-            "loss.view_orthogonality": self.loss.view_orthogonality,
-            "training.view_dropout": self.training.view_dropout,
-        }
-        for key, value in options.items():
-            if value:
-                raise ValueError(f"{key}: has no effect on one view; set it to 0, or model.image.views to 2 or more")
+        if self.training.view_dropout:
+            raise ValueError(
+                "training.view_dropout: has no effect on one view; set it to 0, or model.image.views to 2 or more"
+            )
         return self
 
 

@@ -18,6 +18,8 @@ from pipelines.schema.error import ConfigError
 
 PRESETS = Path(__file__).resolve().with_name("presets")
 DISCRIMINATORS = ("name", "format", "extractor")
+# Settings of earlier versions, accepted at the value that turned them off.
+REMOVED: dict[tuple[str, str], Any] = {("loss", "view_orthogonality"): 0}
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
@@ -129,6 +131,9 @@ def merged(layers: Iterable[Layer]) -> dict[str, Any]:
             values.pop("model", None)
         # The root has a `name` too, but there it is no variant.
         values = {**values, **{key: _merge(values.get(key), value) for key, value in layer.values.items()}}
+    for (section, key), off in REMOVED.items():
+        if _mapping(values, section).get(key) == off:
+            values[section] = {name: value for name, value in values[section].items() if name != key}
     return values
 
 

@@ -48,8 +48,7 @@ class FeatureImageEncoderConfig(Encoder):
     )
     projections: Size = Field(
         1,
-        description="linear projections without MLP: each a view by the same aggregator (released MV-VSE code: 2), or "
-        "one for each of several views, against views that are all the same (no paper has it)",
+        description="linear projections without MLP, each a view by the same aggregator (released MV-VSE code: 2)",
     )
     dropout: Float = Field(
         0.0, ge=0, lt=1, description="share of the projected values that training leaves out (HGR's code: 0.2)"
@@ -62,11 +61,8 @@ class FeatureImageEncoderConfig(Encoder):
 
     @model_validator(mode="after")
     def _fits_together(self) -> FeatureImageEncoderConfig:
-        if self.projections > 1 and (self.mlp or self.views not in (1, self.projections)):
-            raise ValueError(
-                "projections are views, or one for each of the views: set views to 1 or to their number, and mlp to "
-                "false; or projections to 1"
-            )
+        if self.projections > 1 and (self.mlp or self.views > 1):
+            raise ValueError("projections are views: set views to 1 and mlp to false, or projections to 1")
         if self.norm_rows == "padded" and not self.mlp:
             raise ValueError("norm_rows has no effect without the MLP; leave it out, or set mlp to true")
         return self

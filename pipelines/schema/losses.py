@@ -4,24 +4,17 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from pipelines.schema.fields import DurationField, Float, Int, Strict, Temperature, Weight
+from pipelines.schema.fields import DurationField, Float, Int, Strict, Temperature
 
 
 class Loss(Strict):
     """Settings of every objective."""
 
     mask_same_image: bool = Field(description="leave other captions of the same image out of the negatives")
-    view_orthogonality: Weight = Field(
-        0.0,
-        # A new setting leaves the fingerprints of earlier runs as they were.
-        exclude_if=lambda weight: weight == 0,
-        description="weight of the mean squared cosine of an image's different views, added to the loss, against views "
-        "that are all the same (no paper has it)",
-    )
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.losses.build_loss` besides the name and the negatives."""
-        return self.model_dump(exclude={"name", "all_negatives", "view_orthogonality"})
+        return self.model_dump(exclude={"name", "all_negatives"})
 
     def options_at(self, step: int, steps_per_epoch: int) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.losses.build_loss` at a step, counted from 0."""
@@ -39,7 +32,7 @@ class MarginLoss(Loss):
     @property
     def plateau_values(self) -> tuple[str, ...]:
         """Of the values that a step reports, those whose sum has a plateau."""
-        return ("part/pair_loss",) if self.view_orthogonality else ("loss",)
+        return ("loss",)
 
     @property
     def pair_plateau(self) -> float:

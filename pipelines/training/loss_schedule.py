@@ -9,7 +9,7 @@ from torch import nn
 
 from pipelines.kinds import LossConfig, trained_kind
 from pipelines.schema.losses import MarginLoss
-from vse_core.losses import GlobalLoss, OrthogonalViewsLoss
+from vse_core.losses import GlobalLoss
 from vse_core.training.collapse import CollapseDetector
 from vse_core.training.state import Progress
 
@@ -64,5 +64,4 @@ class LossSchedule:
 
 
 def _built(config: LossConfig, options: dict[str, Any]) -> GlobalLoss:
-    loss = trained_kind(config.name).build_loss(config.name, **options)
-    return OrthogonalViewsLoss(loss, config.view_orthogonality) if config.view_orthogonality else loss
+    return trained_kind(config.name).build_loss(config.name, **options)

@@ -7,7 +7,6 @@ from vse_core.losses.adopt import AdoptLoss
 from vse_core.losses.global_loss import GlobalLoss, LossResult
 from vse_core.losses.infonce import InfoNCELoss
 from vse_core.losses.multi_view import MultiViewLoss
-from vse_core.losses.orthogonal import OrthogonalViewsLoss
 from vse_core.losses.pair_loss import PairLoss
 from vse_core.losses.sigmoid import SigmoidLoss
 from vse_core.losses.triplet import TripletLoss
@@ -28,7 +27,6 @@ __all__ = [
     "InfoNCELoss",
     "LossResult",
     "MultiViewLoss",
-    "OrthogonalViewsLoss",
     "PairLoss",
     "SigmoidLoss",
     "TripletLoss",

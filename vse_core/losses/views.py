@@ -74,21 +74,17 @@ def view_diagnostics(pairs: GlobalPairs) -> dict[str, Tensor]:
     if pairs.images.shape[1] == 1:
         return {}
     shares = {name: chosen / len(pairs) ** 2 for name, chosen in pairs.sums(_chosen_views, (IMAGES,)).items()}
-    return shares | {"view_similarity": mean_between_views(pairs.images, len(pairs), torch.Tensor.sum)}
+    return shares | {"view_similarity": _mean_cosine(pairs.images, len(pairs))}
 
 
-def mean_between_views(images_bKD: Tensor, total: int, summed: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return a mean over pairs of different views, in either order, of the images of all processes, ``total`` of them.
-
-    ``summed`` adds up what the mean is of, given the cosines (b, K, K) of this process's images, 0 of a view with
-    itself. The gradient is as :func:`~vse_core.distributed.all_reduce_sum` says.
-    """
+def _mean_cosine(images_bKD: Tensor, total: int) -> Tensor:
+    """Return the mean over the ordered pairs of different views of the images of all processes, ``total`` of them."""
     views = images_bKD.shape[1]
     with full_precision(images_bKD):
         units_bKD = nn.functional.normalize(at_least_float32(images_bKD), dim=-1)
         cosines_bKK = units_bKD @ units_bKD.transpose(1, 2)
     same_KK = torch.eye(views, dtype=torch.bool, device=images_bKD.device)
-    return all_reduce_sum(summed(cosines_bKK.masked_fill(same_KK, 0.0))) / (total * views * (views - 1))
+    return all_reduce_sum(cosines_bKK.masked_fill(same_KK, 0.0).sum()) / (total * views * (views - 1))
 
 
 def _chosen_views(block: Block) -> dict[str, Tensor]:

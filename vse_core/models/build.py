@@ -76,9 +76,8 @@ def build_model(
         vocabulary_size: number of token ids that captions consist of.
         embed_dim: D, width of the joint space; None for a dual encoder, which has one of its own.
         image: ``{"name": one of `IMAGE_ENCODERS` ("features"), "pooling": {"name": ..., **options}, **options}``, with
-            ``"views": K`` for features and a backbone, for features with ``"projections": K`` for one of each; the
-            options of a backbone are those of
-            :func:`~vse_core.encoders.networks.build_network` and `resolve_pixels`; or those of
+            ``"views": K`` for features and a backbone, or for features alone ``"projections": K``; the options of a
+            backbone are those of :func:`~vse_core.encoders.networks.build_network` and `resolve_pixels`; or those of
             :func:`~vse_core.encoders.dual.build_dual_encoders`.
         text: ``{"name": one of `TEXT_ENCODERS` ("bigru"), "pooling": {"name": ..., **options}, **options}``.
 
@@ -124,8 +123,9 @@ def _with_pooling(name: str, embed_dim: int, side: dict[str, Any]) -> dict[str, 
     options.pop("name", None)
     if options["pooling"] is not None:
         views = options.pop("views", 1) if name in _WITH_VIEWS else 1
-        own_columns = options.get("projections", 1) > 1
-        options["pooling"] = build_views(views, dim=embed_dim, own_columns=own_columns, **options["pooling"])
+        if views > 1 and options.get("projections", 1) > 1:
+            raise ValueError("views are several aggregators or several projections, not both: give one of the two")
+        options["pooling"] = build_views(views, dim=embed_dim, **options["pooling"])
     return options
 
 

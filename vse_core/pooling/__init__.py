@@ -54,12 +54,11 @@ def build_pooling(name: str, dim: int, **options: Any) -> nn.Module:
     return choose("pooling", POOLINGS, name, dim=dim, **options)
 
 
-def build_views(count: int, name: str, dim: int, own_columns: bool = False, **options: Any) -> nn.Module:
+def build_views(count: int, name: str, dim: int, **options: Any) -> nn.Module:
     """Build K aggregators of one kind over the same features (MV-VSE); K = 1 gives the aggregator itself, (B, D).
 
-    Other arguments and errors are those of :func:`build_pooling`; ``count`` is K, at least 1. With ``own_columns`` each
-    has D columns of its own out of K D (:class:`MultiViewPooling`).
+    Other arguments and errors are those of :func:`build_pooling`; ``count`` is K, at least 1.
     """
     if count == 1:
         return build_pooling(name, dim, **options)
-    return MultiViewPooling([build_pooling(name, dim, **options) for _ in range(count)], own_columns)
+    return MultiViewPooling([build_pooling(name, dim, **options) for _ in range(count)])

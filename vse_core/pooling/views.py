@@ -1,4 +1,4 @@
-"""K views of one set: several aggregators, over the same features as MV-VSE embeds an image, or over their own."""
+"""K views of one set: several aggregators over the same features, as MV-VSE embeds an image."""
 
 from collections.abc import Sequence
 
@@ -16,24 +16,18 @@ class MultiViewPooling(Pooling):
 
     Args:
         views: the K aggregators.
-        own_columns: the sets are (B, N, K D), and view k pools columns k D to (k + 1) D alone, those of a projection of
-            its own (no paper has it).
 
     Raises:
         ValueError: there is no view.
     """
 
-    def __init__(self, views: Sequence[nn.Module], own_columns: bool = False) -> None:
+    def __init__(self, views: Sequence[nn.Module]) -> None:
         super().__init__()
         if not views:
             raise ValueError("an image needs at least one view, got none")
         self.views = nn.ModuleList(views)
-        self.own_columns = own_columns
 
     def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
-        if self.own_columns:
-            own = zip(self.views, features_BND.chunk(len(self.views), dim=2), strict=True)
-            return torch.stack([view(columns_BND, lengths_B) for view, columns_BND in own], dim=1)
         ranked = [view for view in self.views if isinstance(view, RankPooling)]
         if len(ranked) < len(self.views):
             return torch.stack([view(features_BND, lengths_B) for view in self.views], dim=1)

@@ -49,19 +49,6 @@ def test_the_plateau_is_that_of_the_configured_loss_on_equal_embeddings(bound: s
     assert total.item() == pytest.approx(loss)
 
 
-@pytest.mark.parametrize("name", ["triplet", "multi_view"])
-def test_the_plateau_is_that_of_the_loss_without_the_orthogonality_of_views(name: str, monkeypatch) -> None:
-    monkeypatch.setattr(loss_schedule, "COLLAPSE_PATIENCE", 3)
-    losses = schedule(**TRIPLET | {"name": name}, reduction="mean", view_orthogonality=0.5)
-    vectors = torch.nn.functional.normalize(torch.ones(8, 4), dim=-1)
-    result = losses.at(5)(vectors.unsqueeze(1).expand(8, 3, 4), vectors, torch.arange(8))
-    assert result.total.item() == pytest.approx(0.4 + 0.5)
-    values = {"loss": result.total.item()} | {f"part/{name}": part.item() for name, part in result.parts.items()}
-    assert [losses.check(step, values, pairs=8) for step in (2, 3, 4)] == [0, 1, 2]
-    with pytest.raises(CollapseError):
-        losses.check(5, values, pairs=8)
-
-
 def test_losses_without_a_hinge_take_their_settings() -> None:
     settings = {"mask_same_image": True, "temperature": 0.1, "bound": "joint", "lam": 0.6}
     adopt = schedule(name="adopt", count="constant", constant=4, **settings).at(0)

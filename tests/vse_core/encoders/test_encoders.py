@@ -92,21 +92,6 @@ def test_projections_are_views_of_one_aggregator():
         FeatureEncoder(5, 8, build_pooling("max", 8), projections=2)
 
 
-def test_views_of_their_own_projections_are_encoders_of_one_view():
-    torch.manual_seed(0)
-    encoder = FeatureEncoder(5, 8, build_views(3, "gpo", 8, own_columns=True), mlp=False, projections=3)
-    features, lengths = torch.randn(4, 6, 5), torch.tensor([6, 1, 3, 2])
-    found = encoder(features, lengths)
-    assert found.shape == (4, 3, 8)
-    for k in range(3):
-        own = slice(8 * k, 8 * k + 8)
-        state = {f"fc.{kind}": tensor[own] for kind, tensor in encoder.fc.state_dict().items()}
-        state |= {f"pooling.{name}": tensor for name, tensor in encoder.pooling.views[k].state_dict().items()}
-        alone = FeatureEncoder(5, 8, build_pooling("gpo", 8), mlp=False)
-        alone.load_state_dict(state)
-        torch.testing.assert_close(found[:, [k]], alone(features, lengths))
-
-
 def test_initialisation_of_the_projection_is_xavier_uniform():
     torch.manual_seed(0)
     encoder = FeatureEncoder(300, 200, build_pooling("mean", 200), mlp=False)

@@ -97,9 +97,9 @@ def test_views_change_the_names_of_the_pooling_alone():
     torch.testing.assert_close(images.norm(dim=-1), torch.ones(2, 3))
 
 
-def test_views_of_their_own_projections_are_saved(tmp_path: Path):
+def test_views_by_projections_are_saved(tmp_path: Path):
     torch.manual_seed(0)
-    image = {"pooling": {"name": "gpo"}, "views": 3, "projections": 3, "mlp": False}
+    image = {"pooling": {"name": "gpo"}, "projections": 3, "mlp": False}
     model = build_model(**SPECIFICATION | {"image": image}).eval()
     assert model.image_encoder.fc.weight.shape == (3 * 8, 5)
     model.save(tmp_path)
@@ -107,3 +107,5 @@ def test_views_of_their_own_projections_are_saved(tmp_path: Path):
     images = load_model(tmp_path).encode_images(features, lengths)
     assert images.shape == (2, 3, 8)
     assert torch.equal(images, model.encode_images(features, lengths))
+    with pytest.raises(ValueError, match="several aggregators or several projections, not both"):
+        build_model(**SPECIFICATION | {"image": image | {"views": 3}})

@@ -57,21 +57,3 @@ def test_one_view_is_the_aggregator_itself_and_none_is_refused():
         build_views(0, "gpo", 4)
     with pytest.raises(ValueError, match="sample 1 of the batch has length 0"):
         build_views(2, "gpo", 4)(FEATURES, torch.tensor([5, 0, 3]))
-
-
-@pytest.mark.parametrize("name", ["gpo", "kmax", "mean", "adpool", "gpo_dimensions"])
-def test_views_of_their_own_columns_are_the_aggregators_of_these(name: str):
-    torch.manual_seed(0)
-    module = build_views(3, name, 4, own_columns=True)
-    features = torch.randn(3, 5, 12, requires_grad=True)
-    pooled = module(features, LENGTHS)
-    assert pooled.shape == (3, 3, 4)
-    expected = [view(features[..., 4 * k : 4 * k + 4].contiguous(), LENGTHS) for k, view in enumerate(module.views)]
-    torch.testing.assert_close(pooled, torch.stack(expected, dim=1))
-    probe = torch.randn(3, 3, 4)
-    found, wanted = (
-        torch.autograd.grad((views * probe).sum(), [features, *module.parameters()])
-        for views in (pooled, torch.stack(expected, dim=1))
-    )
-    for mine, theirs in zip(found, wanted, strict=True):
-        torch.testing.assert_close(mine, theirs)

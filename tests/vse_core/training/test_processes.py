@@ -35,9 +35,6 @@ LOSSES = RECORDED | {
     "infonce-up": {"name": "infonce", "bound": "up"},
     "infonce-learned": {"name": "infonce", "learned": True},
     "sigmoid-learned": {"name": "sigmoid", "learned": True, "bias": -1.0},
-    "triplet-orthogonal": {"name": "triplet", "view_orthogonality": 3.0},
-    "multi_view-orthogonal": {"name": "multi_view", "view_orthogonality": 3.0},
-    "sigmoid-orthogonal": {"name": "sigmoid", "learned": True, "view_orthogonality": 3.0},
 }
 # The second of two processes, and the third and fourth of four, have no relations; in `unified-bare` nobody has any
 # component. The last process has no adversarial captions.
@@ -51,7 +48,7 @@ ADVERSARIAL = {"vse_c": {"name": "vse_c"}, "vse_c-mean": {"name": "vse_c", "redu
 HIERARCHICAL = {"hierarchical": {"name": "hierarchical"}}
 SYSTEMS = LOSSES | UNIFIED | ADVERSARIAL | HIERARCHICAL
 # Those that are also encoded chunk by chunk; each has a way of its own through the model.
-CHUNKED = ["multi_view-joint", "multi_view-orthogonal", "infonce", "unified", "unified-bare", "vse_c", "hierarchical"]
+CHUNKED = ["multi_view-joint", "infonce", "unified", "unified-bare", "vse_c", "hierarchical"]
 CHUNK = 2  # shares of 11 have up to two chunks more on one process than on another
 BLOCK = 70  # numbers: an anchor compares 11 candidates with 3 views, so two at once; with the frames of a video, one
 
