@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from preprocessing.storage import Mirror, S3Storage, is_s3
+from preprocessing.storage import Mirror, open_storage
 from preprocessing.storage.errors import BusyError
 from preprocessing.storage.lease import FolderLock, Lease, held
 from preprocessing.storage.mirror import lock_file
@@ -56,11 +56,7 @@ def _locks(mirror: Mirror, folder: Path) -> Iterator[FolderLock | Lease]:
     file, seconds = lock_file(mirror.root, folder, "work"), mirror.lease_seconds
     yield FolderLock(file, seconds)
     if mirror.address is not None:
-        name = file.relative_to(mirror.root)
-        if is_s3(mirror.address):
-            yield Lease(S3Storage(mirror.address), name.as_posix(), seconds)
-        else:
-            yield FolderLock(Path(mirror.address) / name, seconds)
+        yield open_storage(mirror.address).lock(file.relative_to(mirror.root).as_posix(), seconds)
 
 
 def _end() -> None:

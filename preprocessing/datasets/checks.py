@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from preprocessing.datasets.record import DatasetError
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage import S3Storage, is_s3, join
+from preprocessing.storage import is_s3, join, open_storage
 from preprocessing.storage.address import require_inner_name
 
 
@@ -45,7 +45,7 @@ def require_image_folder(path: str | Path, what: str) -> str:
     if not is_s3(str(path)):
         return str(require_folder(path, what))
     try:
-        storage = S3Storage(str(path))
+        storage = open_storage(str(path))
     except ValueError as error:
         raise DatasetError(f"{what}: {error}") from error
     if next(storage.list(), None) is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from preprocessing.datasets.record import Archive, ArchivedDataset, Dataset
 from preprocessing.extraction.file_hashes import FileHashes
-from preprocessing.storage import S3Storage, is_s3, relative
+from preprocessing.storage import is_s3, open_storage, relative
 
 Stamp = tuple[int, str | int]
 
@@ -83,7 +83,7 @@ def relative_uri(uri: str, root: str) -> str:
 
 def _object_stamps(folder: str) -> Callable[[list[str]], list[Stamp | None]]:
     """Return a function from images to size and ETag, None if missing; one listing is faster than many requests."""
-    listed: dict[str, Stamp] = {entry.name: (entry.bytes, entry.version) for entry in S3Storage(folder).list()}
+    listed: dict[str, Stamp] = {entry.name: (entry.bytes, entry.version) for entry in open_storage(folder).list()}
     return lambda uris: [listed.get(relative(_file_of(uri), folder)) for uri in uris]
 
 

@@ -69,13 +69,16 @@ def link_atomic(path: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, how: int, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[None]:
-    """Lock a file; the kernel releases it with the process, however that ends."""
-    descriptor = os.open(path, flags, 0o666)
-    try:
-        fcntl.flock(descriptor, how)
+    """Lock a file, again if another process has removed it meanwhile; the kernel releases it with this process."""
+    with contextlib.ExitStack() as stack:
+        is_there = False
+        while not is_there:
+            stack.close()
+            descriptor = os.open(path, flags, 0o666)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, how)
+            is_there = os.fstat(descriptor).st_nlink > 0
         yield
-    finally:
-        os.close(descriptor)
 
 
 def sync_directory(path: Path) -> None:

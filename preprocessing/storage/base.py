@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from preprocessing.storage.address import is_s3
 from preprocessing.storage.atomic import link_atomic, open_atomic
+from preprocessing.storage.lease import FolderLock, Lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Storage(Protocol):
         """Yield files in the folder or one inside it, at any depth, ordered by name."""
 
     def find(self, name: str) -> Entry | None:
-        """Return a file's size and version, None where there is no such file."""
+        """Return a file's size and version, None if there is no such file."""
 
     def read(self, name: str) -> bytes:
         """Return the contents of a file; raise FileNotFoundError or StorageError."""
@@ -48,7 +50,10 @@ class Storage(Protocol):
         """Give a file a second name, on the storage's side; neither name is written to afterwards."""
 
     def delete(self, name: str) -> None:
-        """Remove a file where it is there."""
+        """Remove a file if it is there."""
+
+    def lock(self, name: str, seconds: float) -> FolderLock | Lease:
+        """Return a lock on a name, which expires after so many seconds without a renewal."""
 
 
 class LocalStorage:
@@ -69,7 +74,7 @@ class LocalStorage:
             yield self._entry(path)
 
     def find(self, name: str) -> Entry | None:
-        """Return a file's size and time of change, None where there is no such file."""
+        """Return a file's size and time of change, None if there is no such file."""
         path = self._folder / name
         return self._entry(path) if path.is_file() else None
 
@@ -100,6 +105,10 @@ class LocalStorage:
         """Remove a file."""
         (self._folder / name).unlink(missing_ok=True)
 
+    def lock(self, name: str, seconds: float) -> FolderLock:
+        """Return a lock on a name."""
+        return FolderLock(self._folder / name, seconds)
+
     def _entry(self, path: Path) -> Entry:
         status = os.stat(path)  # noqa: PTH116
         return Entry(path.relative_to(self._folder).as_posix(), status.st_size, str(status.st_mtime_ns))
@@ -110,3 +119,12 @@ def _copy(source: Path, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open_atomic(target) as copy:
             shutil.copyfileobj(original, copy)
+
+
+def open_storage(address: str) -> Storage:
+    """Return the storage at an address, ``s3://bucket/folder`` or a local folder; makes no request yet."""
+    if not is_s3(address):
+        return LocalStorage(Path(address))
+    from preprocessing.storage.s3 import S3Storage  # boto3 takes a while, and most runs do without
+
+    return S3Storage(address)

@@ -6,7 +6,6 @@ import os
 import shutil
 import tempfile
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import link_atomic, locked, sync_directory, write_json_atomic
-from preprocessing.storage.base import Storage
+from preprocessing.storage.base import Storage, open_storage
 from preprocessing.storage.errors import StorageError
 
 # Lists a folder's files, is written last and deleted first: without it the folder is not there.
@@ -28,8 +27,6 @@ _LOCKS, _RESERVED = "locks", ".reserved"
 _IN_USE, _PULLING, _MAKING_ROOM = "in-use", "pulling", "making-room"
 # Earlier versions kept the lease of a folder inside it, where it may still lie.
 _EARLIER_LEASE = "lease.json"
-# Locks for files by the hash of their name: files that share one wait for each other, no more.
-_PULLING_ONES = 64
 
 
 def sidecar_path(shard: Path) -> Path:
@@ -98,9 +95,11 @@ class Mirror:
         return path.is_file() if self.address is None else self._storage.find(self._name(path)) is not None
 
     def pull_file(self, path: Path) -> None:
-        """Copy one file to this machine, unless it is here."""
-        if not path.is_file():
-            self.pull(path.parent, lambda name: name == path.name)
+        """Copy one file to this machine if the storage has it and this machine lacks it."""
+        if self.address is not None and not self.is_read_only:
+            entry = self._storage.find(self._name(path))
+            if entry is not None:
+                self._pull_one(path, entry.bytes)
 
     def read(self, path: Path) -> bytes | None:
         """Return the contents of a small file on the storage; without one, in the work folder. None: no such file."""
@@ -151,15 +150,10 @@ class Mirror:
         """Copy the files of a directory that this machine lacks, of those wanted; of several processes one copies."""
         if self.address is None or self.is_read_only:
             return
-        stored = {name: size for name, size in self.stored(directory).items() if wanted(name)}
+        sizes = {directory / name: size for name, size in self.stored(directory).items() if wanted(name)}
         directory.mkdir(parents=True, exist_ok=True)
-        with locked(self._lock(directory, _PULLING), fcntl.LOCK_EX):
-            missing = [name for name, size in stored.items() if _size(directory / name) != size]
-            self.make_room(sum(stored[name] for name in missing if name.endswith(".tar")))
-            with ThreadPoolExecutor(_THREADS) as pool:
-                list(pool.map(lambda name: self._download(directory / name, directory / name), missing))
-        for name in stored:
-            _touch(directory / name)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(self._pull_one, sizes, sizes.values()))
 
     @contextlib.contextmanager
     def pinned(self, *directories: Path) -> Iterator[None]:
@@ -179,7 +173,7 @@ class Mirror:
         with contextlib.ExitStack() as stack:
             while self.address is not None and not self.is_read_only:
                 for path in (sidecar_path(shard), table_path(shard), shard):
-                    self._pull_one(path)
+                    self.pull_file(path)
                 with contextlib.suppress(FileNotFoundError):
                     stack.enter_context(locked(shard, fcntl.LOCK_SH, os.O_RDWR))
                 # Another process may have removed it before we had the lock. What is nowhere, its reader will report.
@@ -187,18 +181,12 @@ class Mirror:
                     break
             yield
 
-    def _pull_one(self, path: Path) -> None:
-        entry = self._storage.find(self._name(path))
-        if entry is not None and _size(path) != entry.bytes:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            number = zlib.crc32(path.name.encode()) % _PULLING_ONES
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(locked(self._lock(path.parent, f"{_PULLING}-{number:02d}"), fcntl.LOCK_EX))
-                if _size(path) != entry.bytes:  # no other process has just copied it
+    def _pull_one(self, path: Path, size: int) -> None:
+        if _size(path) != size:
+            with self._reserved(path, size):
+                if _size(path) != size:  # no other process has just copied it
                     if path.suffix == ".tar":
-                        with locked(self._lock(path.parent, _PULLING), fcntl.LOCK_EX):
-                            self.make_room(entry.bytes)
-                            stack.enter_context(self._reserved(path, entry.bytes))
+                        self.make_room(must_fit=True)
                     self._download(path, path)
         _touch(path)
 
@@ -251,8 +239,6 @@ class Mirror:
 
     @property
     def _storage(self) -> Storage:
-        from preprocessing.storage import open_storage
-
         assert self.address is not None, "asked only where there is a storage"
         return open_storage(self.address)
 
@@ -273,8 +259,11 @@ class Mirror:
             f"there is no {self._name(path)} in {self.address} any more: does another process delete it?"
         )
 
-    def make_room(self, wanted: int = 0) -> None:
-        """Remove copies of shards that the storage has and no process pins until the wanted bytes fit the limit."""
+    def make_room(self, must_fit: bool = False) -> None:
+        """Remove copies of shards that the storage has and no process pins until those that are left fit the limit.
+
+        Those that are being copied count; StorageError if there is still no room, but only if it `must_fit`.
+        """
         if self.address is None or self.limit is None:
             return
         # One at a time: shards that another one is removing would be counted, and their folders passed over.
@@ -282,23 +271,22 @@ class Mirror:
             # Before the shards: one that arrives in between must not be missed in both.
             copied = self._being_copied()
             shards = sorted(_shards(self.root), key=lambda shard: shard[1].st_atime_ns)
-            used = sum((copied | {path: _room(status) for path, status in shards}).values())
-            excess = used + wanted - self.limit
+            excess = sum((copied | {path: _room(status) for path, status in shards}).values()) - self.limit
             for path, status in shards:
                 if excess <= 0:
                     return
                 if self._remove(path, status.st_size):
                     excess -= _room(status)
-        if wanted and excess > 0:
+        if must_fit and excess > 0:
             raise StorageError(
                 f"{excess + self.limit:,} bytes of shards are needed at once in {self.root}, the limit is "
                 f"{self.limit:,}: raise storage.cache_gb, or use a machine with a larger disk"
             )
 
     @contextlib.contextmanager
-    def _reserved(self, shard: Path, size: int) -> Iterator[None]:
-        """Reserve room for a shard that is being copied by a locked sparse file of its size."""
-        reservation = self._lock(shard.parent, shard.name).with_suffix(_RESERVED)
+    def _reserved(self, path: Path, size: int) -> Iterator[None]:
+        """Reserve room for a file that is being copied by a locked sparse file of its size; others wait for it."""
+        reservation = self._lock(path.parent, path.name).with_suffix(_RESERVED)
         with locked(reservation, fcntl.LOCK_EX):
             os.truncate(reservation, size)
             try:

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from preprocessing.storage.address import is_s3, split_s3
-from preprocessing.storage.base import Storage
-from preprocessing.storage.s3 import S3Storage
+from preprocessing.storage.base import Storage, open_storage
 
 # A request costs about as much time as a megabyte.
 _BLOCK_BYTES = 1 << 20
@@ -17,7 +16,7 @@ def open_address(address: str) -> BinaryIO:
     if not is_s3(address):
         return Path(address).open("rb")
     bucket, key = split_s3(address)
-    storage = S3Storage(f"s3://{bucket}")
+    storage = open_storage(f"s3://{bucket}")
     entry = storage.find(key)
     if entry is None:
         raise FileNotFoundError(f"there is no object {address}")

@@ -18,19 +18,25 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import boto3
+from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError
+from urllib3.exceptions import HTTPError
+
 from preprocessing.storage.address import split_s3
 from preprocessing.storage.atomic import open_atomic
 from preprocessing.storage.base import Entry
 from preprocessing.storage.checksum import SHA256, is_intact, is_stored
-from preprocessing.storage.errors import (
-    CHANGED,
-    StorageError,
-    UnconditionalError,
-    code_of,
-    endpoint,
-    explained,
-    is_missing,
+from preprocessing.storage.errors import StorageError
+from preprocessing.storage.lease import Lease
+from preprocessing.storage.s3_errors import (
+    ERRORS,
+    ChangedError,
+    DamagedError,
+    OutOfRangeError,
     is_transient,
+    translated,
 )
 
 log = logging.getLogger(__name__)
@@ -59,9 +65,6 @@ def client() -> Any:
 @lru_cache(maxsize=1)
 def _client(_process: int) -> Any:
     # A connection that a fork shares with its parent would mix up their answers: hence one for each process.
-    import boto3
-    from botocore.config import Config
-
     settings = Config(
         retries={"mode": "adaptive", "total_max_attempts": attempts()},
         connect_timeout=_CONNECT_SECONDS,
@@ -75,9 +78,7 @@ def _client(_process: int) -> Any:
     return boto3.Session().client("s3", config=settings)
 
 
-def _transfer() -> Any:
-    from boto3.s3.transfer import TransferConfig
-
+def _transfer() -> TransferConfig:
     return TransferConfig(
         multipart_threshold=PART_BYTES,
         multipart_chunksize=PART_BYTES,
@@ -118,37 +119,48 @@ class S3Storage:
             parameters["ContinuationToken"] = page["NextContinuationToken"]
 
     def find(self, name: str) -> Entry | None:
-        """Return an object's size and version, None where there is no such object."""
+        """Return an object's size and version, None if there is no such object."""
         head = self._head(name)
         return None if head is None else Entry(name, int(head["ContentLength"]), head["ETag"].strip('"'))
+
+    def read(self, name: str, **part: str) -> bytes:
+        """Return the contents of an object in one request."""
+
+        def get() -> bytes:
+            answer = client().get_object(Bucket=self._bucket, Key=self._key(name), **part)
+            try:
+                data: bytes = answer["Body"].read()
+            except (BotoCoreError, HTTPError, OSError) as error:
+                raise DamagedError(f"its body was cut short ({error})", "check the server and the network") from error
+            _require_intact(answer, io.BytesIO(data))
+            return data
+
+        return self._request("read", name, get)
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
         """Return a part of an object."""
         try:
             return self.read(name, Range=f"bytes={start}-{start + length - 1}") if length > 0 else b""
-        except _OutOfRangeError:
+        except OutOfRangeError:
             return b""
 
     def download(self, name: str, path: Path) -> None:
-        """Copy an object to a local path."""
+        """Copy an object to a local path, in parts if it is large."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with open_atomic(path) as file:
-            for attempt in range(attempts()):
-                head = self._call("read", name, "head_object", Key=self._key(name))
+
+            def get() -> None:
+                head = client().head_object(Bucket=self._bucket, Key=self._key(name))
                 file.seek(0)
                 file.truncate()
-                self._request(
-                    "read",
-                    name,
-                    lambda: client().download_fileobj(self._bucket, self._key(name), file, Config=_transfer()),
-                )
+                client().download_fileobj(self._bucket, self._key(name), file, Config=_transfer())
                 # boto3 compares a body with checksums that it stored itself, which few servers keep.
-                if is_intact(head, file):
-                    return
-                self._damaged(name, attempt)
+                _require_intact(head, file)
+
+            self._request("read", name, get)
 
     def upload(self, path: Path, name: str) -> None:
-        """Copy a local file to S3, in parts where it is large; the server checks each, and we the object."""
+        """Copy a local file to S3, in parts if it is large; the server checks each, and we the object."""
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -156,25 +168,20 @@ class S3Storage:
             with path.open("rb") as file:
                 metadata = {"Metadata": {SHA256: digest}}
                 client().upload_fileobj(file, self._bucket, self._key(name), ExtraArgs=metadata, Config=_transfer())
+            if not is_stored(self._head(name), path, digest):
+                self.delete(name)
+                raise DamagedError(
+                    "something else was stored than was sent", "check the server's disks and what lies between"
+                )
 
-        for attempt in range(attempts()):
-            try:
-                self._request("write", name, send)
-            except (StorageError, FileNotFoundError):
-                # Where only the answer to the end of an upload was lost, the second request is for no known upload.
-                with contextlib.suppress(StorageError):
-                    if is_stored(self._head(name), path, digest):
-                        return
-                raise
-            if is_stored(self._head(name), path, digest):
-                return
-            log.warning("%s: the server has stored something else than was sent; sent again", self._where(name))
-            _wait(attempt)
-        self.delete(name)
-        raise StorageError(
-            f"cannot write {self._where(name)} (S3 at {endpoint()}): {attempts()} times something else was stored than "
-            "was sent; check the server's disks and what lies between"
-        )
+        try:
+            self._request("write", name, send)
+        except (StorageError, FileNotFoundError):
+            # If only the answer to the end of an upload was lost, the second request is for no known upload.
+            with contextlib.suppress(StorageError):
+                if is_stored(self._head(name), path, digest):
+                    return
+            raise
 
     def write(self, name: str, data: bytes, **conditions: str) -> str:
         """Write a small object; return its version."""
@@ -186,7 +193,7 @@ class S3Storage:
         condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": f'"{version}"'}
         try:
             return self.write(name, data, **condition)
-        except (_ChangedError, FileNotFoundError):
+        except (ChangedError, FileNotFoundError):
             return None
 
     def age(self, name: str) -> tuple[str, float] | None:
@@ -206,88 +213,39 @@ class S3Storage:
         """Remove an object."""
         self._call("delete", name, "delete_object", Key=self._key(name))
 
+    def lock(self, name: str, seconds: float) -> Lease:
+        """Return a lock on a name, an object that is made when it is taken."""
+        return Lease(self, name, seconds)
+
     def _head(self, name: str) -> dict[str, Any] | None:
         try:
             return self._call("look for", name, "head_object", Key=self._key(name))
         except FileNotFoundError:
             return None
 
-    def read(self, name: str, **part: str) -> bytes:
-        """Return the contents of an object, asked for again where damaged; boto3's transfers need one request more."""
-        from botocore.exceptions import BotoCoreError
-        from urllib3.exceptions import HTTPError
-
-        for attempt in range(attempts()):
-            answer = self._call("read", name, "get_object", Key=self._key(name), **part)
-            try:
-                data: bytes = answer["Body"].read()
-            except (BotoCoreError, HTTPError, OSError) as error:
-                if attempt == attempts() - 1:
-                    raise explained(error, "read", self._where(name)) from error
-                _wait(attempt)
-                continue
-            if is_intact(answer, io.BytesIO(data)):
-                return data
-            self._damaged(name, attempt)
-        raise AssertionError("the last attempt returns or raises")
-
-    def _damaged(self, name: str, attempt: int) -> None:
-        """Wait before an object whose checksum was wrong is read again; raise after the last attempt."""
-        if attempt == attempts() - 1:
-            raise StorageError(
-                f"cannot read {self._where(name)} (S3 at {endpoint()}): {attempts()} times its checksum was wrong. If "
-                "the object itself is damaged, delete it and let what wrote it write it again"
-            )
-        log.warning("%s: the checksum is wrong; read again", self._where(name))
-        _wait(attempt)
-
     def _call(self, what: str, name: str, operation: str, **parameters: Any) -> dict[str, Any]:
-        conditional = not parameters.keys().isdisjoint(("IfMatch", "IfNoneMatch"))
-        return self._request(
-            what, name, lambda: getattr(client(), operation)(Bucket=self._bucket, **parameters), conditional
-        )
+        return self._request(what, name, lambda: getattr(client(), operation)(Bucket=self._bucket, **parameters))
 
-    def _request(self, what: str, name: str, request: Callable[[], Answer], conditional: bool = False) -> Answer:
-        """Make a request or a transfer, and repeat it where it may succeed the next time but botocore does not."""
-        from botocore.exceptions import BotoCoreError, ClientError
-        from botocore.parsers import ResponseParserError
-        from s3transfer import exceptions as transfer
-
+    def _request(self, what: str, name: str, request: Callable[[], Answer]) -> Answer:
+        """Make a request or a transfer, and repeat it if it may succeed the next time but botocore does not."""
+        where = f"{self.address}/{name}".rstrip("/")
         for attempt in range(attempts()):
             try:
                 return request()
-            except transfer.RetriesExceededError as error:
-                raise explained(error.last_exception, what, self._where(name)) from error
-            except (BotoCoreError, ClientError, ResponseParserError, transfer.S3DownloadFailedError) as error:
-                code = code_of(error)
-                if is_missing(error):
-                    raise FileNotFoundError(f"there is no object {self._where(name)}") from error
-                if code == "InvalidRange":
-                    raise _OutOfRangeError from error
-                if code in CHANGED:
-                    raise _ChangedError from error
-                if code == "NotImplemented" and conditional:
-                    raise UnconditionalError(f"S3 at {endpoint()} has no conditional writes") from error
+            except (DamagedError, *ERRORS) as error:
                 if not is_transient(error) or attempt == attempts() - 1:
-                    raise explained(error, what, self._where(name)) from error
-                _wait(attempt)
+                    raise translated(error, what, where) from error
+                log.warning("cannot %s %s: %s; tried again", what, where, error)
+            # A random part, so that many processes do not return at once.
+            time.sleep(random.random() * min(2.0**attempt, _LONGEST_WAIT_SECONDS))
         raise AssertionError("the last attempt returns or raises")
 
     def _key(self, name: str) -> str:
         return f"{self._folder}/{name}" if self._folder else name
 
-    def _where(self, name: str) -> str:
-        return f"{self.address}/{name}".rstrip("/")
 
-
-def _wait(attempt: int) -> None:
-    """Wait longer after every attempt (from 0): a random share, so that many processes do not return at once."""
-    time.sleep(random.random() * min(2.0**attempt, _LONGEST_WAIT_SECONDS))
-
-
-class _ChangedError(Exception):
-    """The object has another version than a conditional write asks for."""
-
-
-class _OutOfRangeError(Exception):
-    """The object ends before the range that was asked for."""
+def _require_intact(answer: dict[str, Any], file: io.BytesIO | io.BufferedRandom) -> None:
+    if not is_intact(answer, file):
+        raise DamagedError(
+            "its checksum was wrong", "if the object itself is damaged, delete it and let what wrote it write it again"
+        )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from preprocessing.storage import S3Storage
+from preprocessing.storage.s3 import S3Storage
 
 SMALL = random.Random(0).randbytes(300_000)
 # More than one part of an upload: S3's smallest part has 5 MiB.
@@ -122,7 +122,7 @@ CASES = (
     ),
     Case("no answer within the time limit", "read", {"kind": "slow"}),
     Case("throttled without end", "read", {"kind": THROTTLED, "times": ALWAYS}, "slow down for longer than we waited"),
-    Case("every copy damaged", "copy to a file", {"kind": "corrupt", "times": ALWAYS}, "times its checksum was wrong"),
+    Case("every copy damaged", "copy to a file", {"kind": "corrupt", "times": ALWAYS}, "its checksum was wrong"),
     Case("every body cut short", "copy to a file", {"kind": "cut", "times": ALWAYS}, "cannot read s3://"),
     Case("session expired", "read", {"kind": "error:403:ExpiredToken", "times": ALWAYS}, "get new credentials"),
     Case(

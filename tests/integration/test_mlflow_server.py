@@ -20,7 +20,7 @@ from pipelines.config import load_config
 from pipelines.registry.registration import register_bundle
 from pipelines.serving.requirements import pip_requirements
 from pipelines.tracking import PipelineRuns
-from preprocessing.storage import S3Storage
+from preprocessing.storage.s3 import S3Storage
 from tests.infra.pins import INFRA
 from tests.integration import mlflow_server, postgres
 from tests.pipelines.tiny_bundle import write_tiny_bundle

@@ -16,9 +16,10 @@ import webdataset
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.extraction.identity import relative_uri, summarize
 from preprocessing.features.images import ImageError, read_image_bytes
-from preprocessing.storage import Mirror, S3Storage, StorageError, lease, s3
+from preprocessing.storage import Mirror, StorageError, lease, s3
 from preprocessing.storage.errors import BusyError
 from preprocessing.storage.lease import Lease, held
+from preprocessing.storage.s3 import S3Storage
 from tests.integration import faults, s3_server
 from tests.integration.fault_cases import ACTIONS, CASES, IN_PARTS, LARGE, SMALL, Case
 

@@ -15,7 +15,7 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.stages import extract
 from pipelines.stages.runner import run_stages
 from preprocessing.shards import ShardReader, verify_shard
-from preprocessing.storage import S3Storage
+from preprocessing.storage.s3 import S3Storage
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster", "s3_client")]
 

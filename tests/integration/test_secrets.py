@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from preprocessing.storage import S3Storage
+from preprocessing.storage.s3 import S3Storage
 from tests.integration import postgres, s3_server
 from tests.integration.tiny_training import TINY
 from tests.ports import free_port

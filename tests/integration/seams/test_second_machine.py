@@ -26,7 +26,8 @@ from pipelines.config import load_config
 from pipelines.stages import train
 from pipelines.stages.runner import run_stages
 from pipelines.training.loss_log import LOSSES, read_losses
-from preprocessing.storage import S3Storage, lease
+from preprocessing.storage import lease
+from preprocessing.storage.s3 import S3Storage
 from tests.conftest import ROOT
 from tests.infra.pins import INFRA
 from tests.integration import mlflow_server, s3_server

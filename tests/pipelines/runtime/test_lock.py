@@ -17,8 +17,9 @@ import pytest
 
 from pipelines.runtime import lock
 from pipelines.runtime.lock import exclusive, when_free
-from preprocessing.storage import Mirror, lease
+from preprocessing.storage import Mirror
 from preprocessing.storage.errors import BusyError
+from preprocessing.storage.holder import Holder
 from preprocessing.storage.mirror import lock_file
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -57,7 +58,10 @@ def test_a_lock_ends_with_its_process(tmp_path: Path, storage: str) -> None:
         os.kill(holder.pid, signal.SIGKILL)
         holder.communicate()
     with exclusive(Mirror(other, address or None), other / "retrain"):
-        assert json.loads(lock_file(other, other / "retrain", "work").read_text())["pid"] == os.getpid()
+        assert (
+            json.loads(lock_file(other, other / "retrain", "work").with_suffix(".json").read_text())["pid"]
+            == os.getpid()
+        )
 
 
 def test_other_folders_are_free(tmp_path: Path) -> None:
@@ -70,7 +74,7 @@ def test_a_holder_on_another_machine_counts_until_it_has_not_renewed_for_long(
     tmp_path: Path, age: float, is_free: bool
 ) -> None:
     """The kernel's locks need not reach other machines: then its file is all that is known."""
-    mirror, file = Mirror(tmp_path), lock_file(tmp_path, tmp_path, "work")
+    mirror, file = Mirror(tmp_path), lock_file(tmp_path, tmp_path, "work").with_suffix(".json")
     with exclusive(mirror, tmp_path):
         other = {**json.loads(file.read_text()), "host": "elsewhere", "kernel": "another", "pid": 7}
     file.write_text(json.dumps(other))
@@ -78,7 +82,7 @@ def test_a_holder_on_another_machine_counts_until_it_has_not_renewed_for_long(
     if is_free:
         with exclusive(mirror, tmp_path):
             pass
-        assert file.read_bytes() == b""
+        assert not file.exists()
     else:
         with pytest.raises(BusyError, match=r"is being worked on by process 7 on elsewhere, since "):
             exclusive(mirror, tmp_path).__enter__()
@@ -86,7 +90,7 @@ def test_a_holder_on_another_machine_counts_until_it_has_not_renewed_for_long(
 
 def test_a_dead_holder_in_another_container_of_this_machine_is_followed_at_once(tmp_path: Path) -> None:
     """Its process cannot be looked up from here, but the kernel that both share has given its lock back."""
-    mirror, file = Mirror(tmp_path), lock_file(tmp_path, tmp_path, "work")
+    mirror, file = Mirror(tmp_path), lock_file(tmp_path, tmp_path, "work").with_suffix(".json")
     with exclusive(mirror, tmp_path):
         other = {**json.loads(file.read_text()), "host": "container", "processes": "pid:[1]", "token": "x"}
     file.write_text(json.dumps(other))
@@ -96,7 +100,7 @@ def test_a_dead_holder_in_another_container_of_this_machine_is_followed_at_once(
 
 def test_a_holder_that_lives_renews(tmp_path: Path) -> None:
     with exclusive(Mirror(tmp_path, lease_seconds=0.1), tmp_path):
-        file = lock_file(tmp_path, tmp_path, "work")
+        file = lock_file(tmp_path, tmp_path, "work").with_suffix(".json")
         os.utime(file, (0, 0))
         wait_until(lambda: file.stat().st_mtime > time.time() - 60)
 
@@ -107,7 +111,7 @@ def test_who_has_lost_a_folder_to_another_machine_ends(
     ended = threading.Event()
     monkeypatch.setattr(lock, "_end", ended.set)
     with exclusive(Mirror(tmp_path, lease_seconds=0.1), tmp_path):
-        file = lock_file(tmp_path, tmp_path, "work")
+        file = lock_file(tmp_path, tmp_path, "work").with_suffix(".json")
         taken = json.dumps({**json.loads(file.read_text()), "host": "elsewhere", "token": "x"})
         file.write_text(taken)
         assert ended.wait(10)
@@ -122,7 +126,7 @@ def test_waiting_ends_when_the_folder_is_free(
     attempts = []
 
     ages = iter(range(9))
-    monkeypatch.setattr(lease, "_busy", lambda found: BusyError(f"process {found['pid']} on x ({next(ages)} minutes)"))
+    monkeypatch.setattr(Holder, "__str__", lambda self: f"process {self.pid} on x ({next(ages)} minutes)")
 
     def work() -> str:
         attempts.append(1)

@@ -15,7 +15,8 @@ from preprocessing import extraction
 from preprocessing.datasets import Caption, DatasetError, build_dataset, image_shards
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.features import ImageError, load_image, read_image_bytes
-from preprocessing.storage import Entry, S3Storage
+from preprocessing.storage import Entry
+from preprocessing.storage.s3 import S3Storage
 
 
 def jpeg(level: int) -> bytes:

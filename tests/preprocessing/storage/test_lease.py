@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -14,9 +16,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from preprocessing.storage import S3Storage, StorageError, lease, s3
+from preprocessing.storage import StorageError, lease, s3
 from preprocessing.storage.errors import BusyError
 from preprocessing.storage.lease import Lease, held
+from preprocessing.storage.s3 import S3Storage
 
 SECONDS = 120
 
@@ -90,10 +93,10 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
     return server
 
 
-def of(host: str) -> Lease:
-    """Return a lease that a machine of this name asks for."""
+def of(host: str, **of: Any) -> Lease:
+    """Return a lease that a process of a machine of this name asks for."""
     asked = Lease(S3Storage("s3://bucket/work"), "retrain/work.lock", SECONDS)
-    asked._content["host"] = host
+    asked._own = asked._own.model_copy(update={"host": host, **of})
     return asked
 
 
@@ -144,21 +147,14 @@ def test_a_holder_that_has_died_is_followed(server: Server) -> None:
 
 
 def test_a_dead_process_of_this_machine_is_followed_at_once(server: Server) -> None:
-    dead = Lease(S3Storage("s3://bucket/work"), "retrain/work.lock", SECONDS)
     with subprocess.Popen(["true"]) as process:
         pass
-    dead._content |= {"pid": process.pid, "began": "1"}
-    dead.take()
-    with held(Lease(S3Storage("s3://bucket/work"), "retrain/work.lock", SECONDS), list):
-        assert not dead.renew()
-
-
-def test_another_process_of_the_same_number_is_not_the_holder(server: Server) -> None:
-    dead = Lease(S3Storage("s3://bucket/work"), "retrain/work.lock", SECONDS)
-    dead._content["began"] = "1"  # of this process's number, and started at another time
-    dead.take()
-    with held(Lease(S3Storage("s3://bucket/work"), "retrain/work.lock", SECONDS), list):
-        assert not dead.renew()
+    own = os.getpid()  # of which another process was started at another time
+    for pid in (process.pid, own):
+        dead = of(socket.gethostname(), pid=pid, began="1")
+        dead.take()
+        with held(of(socket.gethostname()), list):
+            assert not dead.renew()
 
 
 def test_a_holder_that_lives_renews(server: Server) -> None:

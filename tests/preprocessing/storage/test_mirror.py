@@ -242,7 +242,7 @@ def test_a_shard_that_arrives_while_room_is_measured_counts(
     here: Mirror, there: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shards(here, 2)
-    small = limited(there, 250)
+    small = limited(there, 150)
     small.pull(small.root / "stage-0")
     arriving = small.root / "stage-1" / "shard-00000.tar"
     arriving.parent.mkdir()
@@ -255,5 +255,5 @@ def test_a_shard_that_arrives_while_room_is_measured_counts(
 
     monkeypatch.setattr(mirror, "_shards", arrives_afterwards)
     with small._reserved(arriving, 100):
-        small.make_room(100)
+        small.make_room()
     assert names(small.root) == {"stage-1/shard-00000.tar"}

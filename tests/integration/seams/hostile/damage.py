@@ -122,7 +122,7 @@ def lock(root: Path, pattern: str, host: str, seconds: float) -> None:
     for path in _paths(root, pattern):
         place = {"host": host or socket.gethostname(), "processes": os.readlink("/proc/self/ns/pid")}  # noqa: PTH115
         holder = {**place, "pid": 99_999_999, "began": "1", "since": time.time() - seconds, "token": "x"}
-        file = lock_file(root / "work", path, "work")
+        file = lock_file(root / "work", path, "work").with_suffix(".json")
         file.write_text(json.dumps(holder), encoding="utf-8")
         os.utime(file, (time.time() - seconds,) * 2)
 
