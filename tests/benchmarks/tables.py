@@ -182,18 +182,6 @@ def speed_table() -> str:
     return _table(["what", "measured", "compared"], rows)
 
 
-def attacks_table() -> str:
-    """The table of attacks: cases of each class, and what came of them, before and after if both were counted."""
-    kinds = ("told", "harmless", "silent", "internal")
-    rows = []
-    for name, row in _read("attacks").items():
-        counted = [row[when] for when in ("before", "after") if when in row]
-        rows.append(
-            [name, f"{row['after']['cases']:,}", *(" / ".join(str(each[kind]) for each in counted) for kind in kinds)]
-        )
-    return _table(["class", "cases", *kinds], rows)
-
-
 def _reader_rows(result: dict[str, Any]) -> list[list[str]]:
     ways = result["grid 49x1280"]["ways"]
     augmented = "random, TrainLoader, augmented"
@@ -346,7 +334,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpo study": gpo_study_table,
     "serving": serving_table,
     "speed": speed_table,
-    "attacks": attacks_table,
     "sizing": sizing_table,
 }
 

@@ -4,7 +4,7 @@ Run: python tests/integration/screenshots.py search --model flickr8k_univse "a b
      python tests/integration/screenshots.py mlflow http://127.0.0.1:5000 /#/experiments/1/runs "Metrics" runs.png
 
 The second opens an address of a running MLflow (`make ui`), waits for a text on it, and takes the screenshot.
-A user and a password are taken from MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD where they are set.
+A user and a password are taken from MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD if they are set.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from PIL import Image
+from playwright.sync_api import Page, expect
 
 from pipelines.retrieval.search_model import default_tracking_uri
 from pipelines.serving.serve import serving
 from tests.integration import browser
 from tests.ports import free_port
 
-_SHOWN = "[...document.querySelectorAll('#results img')].filter((image) => image.naturalWidth > 0).length >= 8"
 
-
-def save(page: browser.Page, file: Path) -> None:
+def save(page: Page, file: Path) -> None:
     """Write what the page shows as a small PNG."""
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     # A palette of its own makes an image of photographs a third of its size.
@@ -41,35 +40,29 @@ def search(options: argparse.Namespace) -> None:
     port = free_port()
     uri = options.tracking_uri or default_tracking_uri()
     with serving(options.model, uri, "127.0.0.1", port), browser.running() as page:
-        page.resize(1060, 800)
-        page.open(f"http://127.0.0.1:{port}/")
-        page.wait_for("document.getElementById('model').textContent.includes('images')")
-        page.evaluate("document.getElementById('text').focus()")
-        page.type(options.text)
-        page.press_enter()
-        page.wait_for(_SHOWN)
+        problems = browser.problems_of(page)
+        page.set_viewport_size({"width": 1060, "height": 800})
+        page.goto(f"http://127.0.0.1:{port}/")
+        expect(page.locator("#model")).to_contain_text("images")
+        page.fill("#text", options.text)
+        page.press("#text", "Enter")
+        page.wait_for_load_state("networkidle")
         if page.evaluate("facts.finds_regions"):
-            page.evaluate(
-                "[...document.querySelectorAll('.phrases button')].slice(0, 4).forEach((each) => each.click())"
-            )
-            page.wait_for("document.querySelectorAll('.frame canvas').length === 4")
+            for button in page.locator(".phrases button").all()[:4]:
+                button.click()
+            expect(page.locator(".frame canvas")).to_have_count(4)
         save(page, options.output)
-        assert page.problems == [], page.problems
+        assert problems == [], problems
 
 
 def mlflow(options: argparse.Namespace) -> None:
     """Open one of MLflow's pages."""
-    with browser.running() as page:
-        page.resize(options.width, options.height, 0.75)
-        user, password = (os.environ.get(f"MLFLOW_TRACKING_{name}") for name in ("USERNAME", "PASSWORD"))
-        if user and password:
-            page.log_in(user, password)
-        page.remember(**browser.MLFLOW_FOR_TRAINING)
-        page.open(options.address + options.path)
-        page.wait_for(
-            options.wait_for if options.is_script else f"document.body.innerText.includes({options.wait_for!r})"
-        )
-        page.evaluate("new Promise((done) => setTimeout(done, 3000))")  # what moves into its place
+    user, password = (os.environ.get(f"MLFLOW_TRACKING_{name}") for name in ("USERNAME", "PASSWORD"))
+    with browser.running(user, password) as page:
+        page.set_viewport_size({"width": options.width, "height": options.height})
+        page.goto(options.address + options.path)
+        page.get_by_text(options.wait_for).first.wait_for()
+        page.wait_for_timeout(3000)  # what moves into its place
         save(page, options.output)
 
 
@@ -88,7 +81,6 @@ def main() -> None:
     theirs.add_argument("path")
     theirs.add_argument("wait_for", help="a text on the page")
     theirs.add_argument("output", type=Path)
-    theirs.add_argument("--script", dest="is_script", action="store_true", help="it is a JavaScript expression")
     theirs.add_argument("--width", type=int, default=1500)
     theirs.add_argument("--height", type=int, default=900)
     theirs.set_defaults(take=mlflow)

@@ -7,17 +7,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from pipelines.retrieval.search_model import gallery_folder, load_search_model
 from preprocessing.features import load_image
 from preprocessing.features.images import image_bytes
 from preprocessing.storage.s3 import S3Storage
 from tests.integration import browser
-from tests.integration.test_search_page import served
+from tests.integration.test_search_page import require_shown, served
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 
 ROOT = Path(__file__).parents[2]
-SHOWN = "[...document.querySelectorAll('#results img')].filter((image) => image.naturalWidth > 0).length"
 
 
 def index(*arguments: str, name: str = "holiday") -> str:
@@ -42,14 +42,13 @@ def test_images_are_indexed_updated_and_found_on_the_page(tmp_path: Path, monkey
 
     model = load_search_model(str(gallery_folder("holiday")), "unused")
     with browser.running() as page, served(model) as address:
-        page.open(address)
-        page.wait_for("document.getElementById('model').textContent.includes('holiday: 5 images')")
-        page.evaluate("document.getElementById('text').focus()")
-        page.type("a red ring")
-        page.press_enter()
-        page.wait_for(f"{SHOWN} === 5")
-        page.choose_file("#file", photos / "3.png")
-        page.wait_for("document.querySelector('#results li')?.textContent.includes('3.png')")
+        page.goto(address)
+        expect(page.locator("#model")).to_contain_text("holiday: 5 images")
+        page.fill("#text", "a red ring")
+        page.press("#text", "Enter")
+        require_shown(page, 5)
+        page.set_input_files("#file", photos / "3.png")
+        expect(page.locator("#results li").first).to_contain_text("3.png")
 
 
 @pytest.mark.nightly

@@ -16,7 +16,7 @@ import webdataset
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.extraction.identity import relative_uri, summarize
 from preprocessing.features.images import ImageError, read_image_bytes
-from preprocessing.storage import Mirror, StorageError, lease, s3
+from preprocessing.storage import StorageError, lease, s3
 from preprocessing.storage.errors import BusyError
 from preprocessing.storage.lease import Lease, held
 from preprocessing.storage.s3 import S3Storage
@@ -220,19 +220,3 @@ def test_an_aborted_upload_leaves_nothing(storage: S3Storage, proxy: faults.Faul
     assert storage.find("large") is None
     uploads: list[Any] = s3.client().list_multipart_uploads(Bucket="vse").get("Uploads", [])
     assert [each["Key"] for each in uploads if "large" in each["Key"]] == []
-
-
-def test_another_machine_resumes(storage: S3Storage, tmp_path: Path) -> None:
-    here, there = (Mirror(tmp_path / name, storage.address) for name in ("here", "there"))
-    checkpoint = here.root / "train" / "step-1"
-    checkpoint.mkdir(parents=True)
-    for name in ("weights", "state"):
-        (checkpoint / name).write_bytes(SMALL)
-    here.push_folder(checkpoint)
-    there.pull_folder(there.root / "train" / "step-1")
-    assert {path.name: path.read_bytes() for path in (there.root / "train" / "step-1").iterdir()} == {
-        "weights": SMALL,
-        "state": SMALL,
-    }
-    here.drop_folder(checkpoint)
-    assert here.stored(checkpoint) == {}

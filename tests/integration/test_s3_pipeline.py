@@ -1,4 +1,4 @@
-"""The pipeline on S3: the same shards as from a local disk, and any machine resumes from what is there."""
+"""The pipeline on S3: the same shards as from a local disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from PIL import Image
 from pipelines.config import PipelineConfig, load_config
 from pipelines.stages import extract
 from pipelines.stages.runner import run_stages
-from preprocessing.shards import ShardReader, verify_shard
 from preprocessing.storage.s3 import S3Storage
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster", "s3_client")]
@@ -92,35 +91,6 @@ def test_the_same_shards_from_disk_and_from_s3(photographs: Path, work_dir: Path
         for path in directory.glob("*.tar"):
             name = path.relative_to(remote.work_dir).as_posix()
             assert hashlib.sha256(stored.read(name)).hexdigest() == hashes(local)[f"{split}/{path.name}"]
-
-
-def test_another_machine_resumes(
-    photographs: Path, work_dir: Path, bucket: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    images, address = str(photographs / "images"), f"storage.address={bucket}/outputs-goes-on"
-    first = loaded(photographs, work_dir, images, address)
-    run_stages(first, ["extract"])
-    expected = hashes(first)
-    second = loaded(photographs, another(work_dir, "second"), images, address)
-    plan = extract.plan(second, {})
-    assert plan.complete
-    with second.mirror.pinned(plan.outputs["train"]):
-        assert len(ShardReader(plan.outputs["train"], "grid")) == 5
-
-    # A machine that was killed: the manifest was not there yet, and of one shard only the tar.
-    stored, lost = S3Storage(f"{bucket}/outputs-goes-on"), plan.outputs["train"].relative_to(second.work_dir).as_posix()
-    stored.delete(f"{lost}/manifest.json")
-    stored.delete(f"{lost}/shard-00001.json")
-    third = loaded(photographs, another(work_dir, "third"), images, address)
-    assert (extract.plan(third, {}).done, extract.plan(third, {}).complete) == (3, False)
-    run_stages(third, ["extract"])
-    made = [path.name for path in extract.plan(third, {}).outputs["train"].glob("*.tar")]
-    assert made == ["shard-00001.tar"]  # the others are not needed here
-    for directory in extract.plan(third, {}).outputs.values():
-        third.mirror.pull(directory)
-        for path in directory.glob("*.tar"):
-            verify_shard(path, deep=True)
-    assert hashes(third) == expected
 
 
 def test_a_small_disk_keeps_the_last_shards(photographs: Path, work_dir: Path, bucket: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
+from playwright.sync_api import Page, expect
 
 from pipelines.retrieval.search_model import SearchModel, load_search_model
 from pipelines.serving.app import build_app
@@ -20,13 +21,11 @@ from tests.pipelines.serving.replicas import local_replicas
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_unified_bundle
 
 TOKEN = "a token of some length"
-SHOWN = "[...document.querySelectorAll('#results img')].filter((image) => image.naturalWidth > 0).length"
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[browser.Page]:
+def page() -> Iterator[Page]:
     with browser.running() as page:
-        page.resize(1200, 900)
         yield page
 
 
@@ -49,68 +48,68 @@ def served(model: SearchModel, token: str | None = None) -> Iterator[str]:
     thread.join(30)
 
 
-def test_a_typed_query_shows_images_and_where_its_words_are(page: browser.Page, model: SearchModel) -> None:
-    text = model.gallery.records[0].captions[0].text
+def require_shown(page: Page, count: int) -> None:
+    """Wait until the page shows as many images as results, and all of them have loaded."""
+    expect(page.locator("#results img")).to_have_count(count)
+    for image in page.locator("#results img").all():
+        expect(image).to_have_js_property("complete", True)
+        assert image.evaluate("image => image.naturalWidth") > 0
+
+
+def test_a_typed_query_shows_images_and_where_its_words_are(page: Page, model: SearchModel) -> None:
+    problems = browser.problems_of(page)
     with served(model) as address:
-        page.open(address)
-        page.wait_for(f"document.getElementById('model').textContent.includes('{IMAGES} images')")
-        page.evaluate("document.getElementById('text').focus()")
-        page.type(text)
-        page.press_enter()
-        page.wait_for(f"{SHOWN} === {IMAGES}")
-        scores = page.evaluate("[...document.querySelectorAll('#results .score b')].map((score) => +score.textContent)")
+        page.goto(address)
+        expect(page.locator("#model")).to_contain_text(f"{IMAGES} images")
+        page.fill("#text", model.gallery.records[0].captions[0].text)
+        page.press("#text", "Enter")
+        require_shown(page, IMAGES)
+        scores = [float(score) for score in page.locator("#results .score b").all_inner_texts()]
         assert scores == sorted(scores, reverse=True)
-        page.evaluate("document.querySelector('.phrases button').click()")
-        page.wait_for("document.querySelector('.frame canvas')")
-        phrases = page.evaluate("[...document.querySelectorAll('.phrases')][0].innerText")
-        assert phrases.strip()
+        page.locator(".phrases button").first.click()
+        assert page.locator(".phrases").first.inner_text().strip()
         # The map has colours: what is drawn is not one of them alone.
-        colours = """(() => { const canvas = document.querySelector('.frame canvas');
-            const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-            return new Set(pixels).size; })()"""
-        assert page.evaluate(colours) > 10
-        assert page.problems == []
+        colours = page.locator(".frame canvas").first.evaluate("""canvas => new Set(
+            canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data).size""")
+        assert colours > 10
+        assert problems == []
 
 
-def test_an_image_finds_captions(page: browser.Page, model: SearchModel, tmp_path: Path) -> None:
+def test_an_image_finds_captions(page: Page, model: SearchModel, tmp_path: Path) -> None:
+    problems = browser.problems_of(page)
     file = tmp_path / "query.png"
     load_image(model.gallery.records[1].image_uri).save(file)
     with served(model) as address:
-        page.open(address)
-        page.wait_for("document.getElementById('file').accept")
-        page.choose_file("#file", file)
-        page.wait_for("document.querySelectorAll('#results.captions li').length === 12")
-        assert page.evaluate("document.getElementById('query-image').naturalWidth") > 0
-        assert page.problems == []
+        page.goto(address)
+        page.set_input_files("#file", file)
+        expect(page.locator("#results.captions li")).to_have_count(12)
+        assert page.locator("#query-image").evaluate("image => image.naturalWidth") > 0
+        assert problems == []
 
 
-def test_text_is_never_markup(page: browser.Page, model: SearchModel) -> None:
+def test_text_is_never_markup(page: Page, model: SearchModel) -> None:
     with served(model) as address:
-        page.open(address + "/#text=" + "%3Cimg%20src%3Dx%20onerror%3D%22document.title%3D'owned'%22%3E")
-        page.wait_for(f"{SHOWN} === {IMAGES}")
-        assert page.evaluate("document.title") == "Search"
-        page.open("about:blank")
+        page.goto(address + "/#text=" + "%3Cimg%20src%3Dx%20onerror%3D%22document.title%3D'owned'%22%3E")
+        require_shown(page, IMAGES)
+        assert page.title() == "Search"
+        page.goto("about:blank")
 
 
-def test_a_refusal_is_shown(page: browser.Page, model: SearchModel, tmp_path: Path) -> None:
+def test_a_refusal_is_shown(page: Page, model: SearchModel, tmp_path: Path) -> None:
     file = tmp_path / "query.png"
     file.write_bytes(b"no picture")
     with served(model) as address:
-        page.open(address)
-        page.wait_for("document.getElementById('file').accept")
-        page.choose_file("#file", file)
-        page.wait_for("document.querySelector('#status.error').textContent.startsWith('image: not an image')")
-        page.problems.clear()
+        page.goto(address)
+        page.set_input_files("#file", file)
+        expect(page.locator("#status.error")).to_contain_text("image: not an image")
 
 
-def test_the_page_asks_for_the_token(page: browser.Page, model: SearchModel) -> None:
+def test_the_page_asks_for_the_token(page: Page, model: SearchModel) -> None:
     with served(model, TOKEN) as address:
-        page.open(address)
-        page.wait_for("!document.getElementById('token-form').hidden")
-        page.evaluate(f"document.getElementById('token').value = '{TOKEN}'")
-        page.evaluate("document.getElementById('token-form').requestSubmit()")
-        page.wait_for("document.getElementById('model').textContent.includes('images')")
-        page.evaluate("document.getElementById('text').value = 'a red ring'")
-        page.evaluate("document.getElementById('search').requestSubmit()")
-        page.wait_for(f"{SHOWN} === {IMAGES}")
-        page.problems.clear()  # the first answer was 401
+        page.goto(address)
+        page.fill("#token", TOKEN)
+        page.press("#token", "Enter")
+        expect(page.locator("#model")).to_contain_text("images")
+        page.fill("#text", "a red ring")
+        page.press("#text", "Enter")
+        require_shown(page, IMAGES)

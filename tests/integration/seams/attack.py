@@ -7,13 +7,11 @@ Each case ends in one of four outcomes:
 - silent: another result, or something lost, without a word;
 - internal: a traceback, an internal error, a crash, or no end.
 
-The last two are defects. With `VSE_ATTACKS=after` the counts of a class are written to
-tests/benchmarks/results/attacks.json, of which docs/failures.md has the table.
+The last two are defects.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -23,16 +21,12 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from pipelines.runtime.cli import guarded
 from tests.integration.seams.pipeline import ROOT, Result
 
-RESULT = ROOT / "tests" / "benchmarks" / "results" / "attacks.json"
-OUTCOMES = ("told", "harmless", "silent", "internal")
 _SECONDS = 60.0
 # Words of a run that ends well about what was not as it should be.
 _TOLD = re.compile(
@@ -40,24 +34,6 @@ _TOLD = re.compile(
 )
 # Longer ones fill a terminal.
 _LONGEST_MESSAGE = 3000
-
-
-class Case(NamedTuple):
-    """A case: `run` prints its result; `correct` says whether that is right, and never does of what must be refused."""
-
-    name: str
-    run: Callable[[], object]
-    correct: Callable[[str], bool]
-
-
-def never(_printed: str) -> bool:
-    """Nothing that is printed is right: the input has to be refused."""
-    return False
-
-
-def same(wanted: object) -> Callable[[str], bool]:
-    """What is printed is this, as JSON."""
-    return lambda printed: printed.strip() == json.dumps(wanted)
 
 
 def script(name: str, *arguments: str | Path) -> int:
@@ -120,22 +96,12 @@ def outcome(result: Result, correct: Callable[[str], bool]) -> str:
     return "told" if _TOLD.search(result.printed) else "silent"
 
 
-def attacked(name: str, cases: Iterable[Case]) -> list[str]:
-    """Run the cases of a class, record the counts, and describe the silent and internal ones."""
-    return recorded(name, ((case.name, forked(case.run), case.correct) for case in cases))
-
-
-def recorded(name: str, results: Iterable[tuple[str, Result, Callable[[str], bool]]]) -> list[str]:
-    """Count the outcomes of a class, and describe the silent and internal ones."""
-    counts, defects = Counter[str](), []
+def defects(results: Iterable[tuple[str, Result, Callable[[str], bool]]]) -> list[str]:
+    """Describe the silent and internal ones of cases, each a name, what came of it, and whether an output is right."""
+    found = []
     for case, result, correct in results:
-        found = outcome(result, correct)
-        counts[found] += 1
-        if found in ("silent", "internal"):
+        ended = outcome(result, correct)
+        if ended in ("silent", "internal"):
             said = result.err.strip() or result.out.strip()
-            defects.append(f"{found}: {case}: status {result.code}: {said[-700:]}")
-    if column := os.environ.get("VSE_ATTACKS"):
-        content = json.loads(RESULT.read_text(encoding="utf-8"))
-        content.setdefault(name, {})[column] = {"cases": counts.total(), **{each: counts[each] for each in OUTCOMES}}
-        RESULT.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return defects
+            found.append(f"{ended}: {case}: status {result.code}: {said[-700:]}")
+    return found

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.integration.seams.attack import recorded
+from tests.integration.seams.attack import defects
 from tests.integration.seams.pipeline import MODEL, ROOT, Pipeline, Result
 
 _SEARCH = ("search", "--model", MODEL, "a red ring")
@@ -133,8 +133,8 @@ def test_environments(finished: Pipeline, tmp_path: Path) -> None:
                 result = Result(1, "", "error: the output cannot be written")
             yield environment.name, result, lambda out, unseen=unseen: unseen or _is_right(out, wanted.out)
 
-    defects = recorded("environments", results())
-    assert not defects, "\n".join(defects)
+    found = defects(results())
+    assert not found, "\n".join(found)
 
 
 def _is_right(printed: str, wanted: str) -> bool:

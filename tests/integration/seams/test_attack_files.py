@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.integration.seams.attack import forked, recorded, script
+from tests.integration.seams.attack import defects, forked, script
 from tests.integration.seams.pipeline import GALLERY, MODEL, SETTINGS, Pipeline, Result, make_pipeline
 
 # What is no data: of what Ray, Python and the web page leave, of pictures, and locks.
@@ -205,5 +205,5 @@ def test_damaged_files(finished: Pipeline, tmp_path: Path) -> None:
         worst = next((each for each in done if each.is_internal), next((each for each in done if each.code), done[0]))
         return worst, lambda _printed: is_right
 
-    defects = recorded("damaged files", results())
-    assert not defects, "\n".join(defects)
+    found = defects(results())
+    assert not found, "\n".join(found)
