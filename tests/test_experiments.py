@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import os
@@ -11,20 +10,19 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
 
-from pipelines.config import PipelineConfig
 from pipelines.config.training import PROTOCOL_FOLDERS
 from pipelines.paper_figures import draw
 from pipelines.runtime.stage import StageReport
 from pipelines.stages import extract, model_evaluation, preflight
 from pipelines.stages.model_evaluation import NamedModel
-from pipelines.tuning.space import check_space, load_search
+from pipelines.tuning.space import check_space
 from tests.preprocessing.datasets.hgr_files import NETWORK, write_hgr
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -151,7 +149,8 @@ def test_every_command_plans(
     monkeypatch.setattr(extract, "extractor_bytes", lambda *_: 1000)
     monkeypatch.setattr(NamedModel, "find", lambda reference, config: NamedModel(reference, config, tmp_path))
     monkeypatch.setattr(model_evaluation, "evaluate_models", planned_evaluation)
-    monkeypatch.setattr(draw, "draw", planned_figure)
+    planned = {name: replace(figure, draw=planned_figure) for name, figure in draw.FIGURES.items()}
+    monkeypatch.setattr(draw, "FIGURES", planned)
     monkeypatch.setattr(draw, "keep", lambda *_: [])
     _, script, *words = shlex.split(os.path.expandvars(command))
     if script.startswith("tests/"):
@@ -182,8 +181,8 @@ def planned_evaluation(models: Sequence[NamedModel]) -> StageReport:
     return StageReport("evaluate", Path(), "planned")
 
 
-def planned_figure(name: str, config: PipelineConfig, options: argparse.Namespace) -> dict[str, Any]:
-    preflight.check_before_start(config)
-    if getattr(options, "search", None) is not None:
-        check_space(config, load_search(options.search))
+def planned_figure(source: draw.Source) -> dict[str, bytes]:
+    preflight.check_before_start(source.config)
+    if source.search is not None:
+        check_space(source.config, source.search)
     return {}

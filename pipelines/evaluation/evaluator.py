@@ -197,22 +197,17 @@ def draw(embedded: EmbeddedSplit, dataset: Dataset, directory: Path) -> list[Pat
 
     A model without embeddings has no sheets: they show what a search finds.
     """
-    from pipelines.retrieval.contact_sheet import contact_sheet_png
+    from pipelines.retrieval.contact_sheet import contact_sheet
+    from pipelines.retrieval.hits import own_queries
     from pipelines.retrieval.photographs import with_photographs
-    from pipelines.retrieval.sheet_rows import image_to_text_rows, text_to_image_rows
 
     directory.mkdir(exist_ok=True)
-    sheets = {}
+    files = []
     if embedded.gallery.has_embeddings:
         gallery = with_photographs(embedded.gallery, dataset)
-        sheets = {
-            "text_to_image": ("Captions and their nearest images", text_to_image_rows(gallery)),
-            "image_to_text": ("Images and their nearest captions", image_to_text_rows(gallery)),
-        }
-    files = []
-    for name, (title, rows) in sheets.items():
-        files.append(directory / f"{name}.png")
-        contact_sheet_png(title, rows).save(files[-1])
+        files = [directory / "text_to_image.html", directory / "image_to_text.html"]
+        files[0].write_bytes(contact_sheet("Captions and their nearest images", own_queries(gallery, "images")))
+        files[1].write_bytes(contact_sheet("Images and their nearest captions", own_queries(gallery, "captions")))
     for name, figure in pooling_figures(embedded.texts.model, embedded.set_size).items():
         files.append(directory / f"{name}.png")
         figure.savefig(files[-1], bbox_inches="tight")

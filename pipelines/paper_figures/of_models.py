@@ -12,22 +12,22 @@ import numpy as np
 import torch
 
 from pipelines.evaluation.evaluator import pooling_figures
+from pipelines.evaluation.protocols.inputs import spread
 from pipelines.inference.embedder import QueryError
 from pipelines.paper_figures.registered_model import RegisteredModel
-from pipelines.retrieval.contact_sheet import contact_sheet_png
-from pipelines.retrieval.photographs import require_photographs, with_photographs
-from pipelines.retrieval.sheet_rows import image_to_text_rows, text_to_image_rows
+from pipelines.retrieval.contact_sheet import contact_sheet
+from pipelines.retrieval.hits import own_queries
+from pipelines.retrieval.photographs import with_photographs
 from pipelines.runtime.stage import StageError
 from preprocessing.features.images import load_image
 from vse_core.evaluation.intra_class import caption_similarities, plot_caption_similarity
 from vse_core.evaluation.nearest import top_k
 from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.evaluation.relevance import plot_relevance, plot_retrieved, relevance
-from vse_core.evaluation.views import ViewSummary, chosen_views, plot_view_diversity, view_similarity
+from vse_core.evaluation.views import ViewSummary, chosen_views, view_similarity
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from PIL.Image import Image
     from torch import Tensor
 
     from pipelines.config.datasets import Dataset
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _IMAGES = 4
 _RETRIEVED = 3
+_QUERIES = ("black dog", "white dog", "player swing bat")
 
 
 def gpo_coefficients(registered: RegisteredModel) -> dict[str, Figure]:
@@ -48,7 +49,7 @@ def gpo_coefficients(registered: RegisteredModel) -> dict[str, Figure]:
     figures = pooling_figures(registered.embedder.model, size)
     if not figures:
         raise StageError(f"{registered.name} does not pool by GPO: it has no such weights")
-    return figures
+    return {f"{name}.png": figure for name, figure in figures.items()}
 
 
 def caption_similarity(registered: RegisteredModel) -> dict[str, Figure]:
@@ -61,18 +62,7 @@ def caption_similarity(registered: RegisteredModel) -> dict[str, Figure]:
     if not len(same_P):
         raise StageError(f"{registered.name}: no image of its gallery has two captions to compare")
     title = f"Captions of {gallery.records[0].split}, as {registered.name} embeds them"
-    return {"caption_similarity": plot_caption_similarity(same_P, other_P, title)}
-
-
-def view_diversity(models: Sequence[RegisteredModel]) -> dict[str, Figure]:
-    """Draw the captions' choice of views and the views' similarity, over lambda or K (MV-VSE, figure 4)."""
-    return {"view_diversity": plot_view_diversity([_summary(registered) for registered in models])}
-
-
-def _summary(registered: RegisteredModel) -> ViewSummary:
-    params = registered.training.params
-    has_lambda = params.get("loss.name") == "multi_view" and params.get("loss.bound") == "joint"
-    return view_summary(registered.name, registered.gallery, float(params["loss.lam"]) if has_lambda else None)
+    return {"caption_similarity.png": plot_caption_similarity(same_P, other_P, title)}
 
 
 def view_summary(name: str, gallery: Gallery, lam: float | None) -> ViewSummary:
@@ -103,7 +93,7 @@ def view_attention(registered: RegisteredModel) -> dict[str, Figure]:
     if not pairs:
         raise StageError(f"{registered.name}: the captions of each image all choose the same view")
     figures = {}
-    for number, captions in enumerate(_spread(pairs, _IMAGES), start=1):
+    for number, captions in enumerate(spread(pairs, _IMAGES), start=1):
         image, _ = gallery.captions[captions[0]]
         uri = gallery.records[image].image_uri
         regions = _regions(registered, uri)
@@ -117,7 +107,7 @@ def view_attention(registered: RegisteredModel) -> dict[str, Figure]:
             float(regions.image_KD[view] @ gallery.texts_CD[caption])
             for view, caption in zip(views, captions, strict=True)
         ]
-        figures[f"view_attention_{number}"] = plot_relevance(
+        figures[f"view_attention_{number}.png"] = plot_relevance(
             np.asarray(load_image(uri)), titles, torch.cat(maps), regions.places, similarities
         )
     return figures
@@ -137,29 +127,29 @@ def differing_pairs(images: Sequence[int], views: Sequence[int]) -> list[tuple[i
     return list(pairs.values())
 
 
-def top_5(registered: RegisteredModel, dataset: Dataset) -> dict[str, Image]:
-    """Draw the first five images of captions and captions of images, relevant ones marked (VSE+2AD, figure 4).
-
-    Raises StageError if no image can be read: published regions need `dataset.images`.
-    """
+def top_5(registered: RegisteredModel, dataset: Dataset) -> dict[str, bytes]:
+    """Return the first five images of captions and captions of images, relevant ones marked (VSE+2AD, figure 4)."""
     gallery = with_photographs(registered.gallery, dataset)
-    images, captions = text_to_image_rows(gallery), image_to_text_rows(gallery)
-    require_photographs(registered.name, (row.query_image_uri for row in captions if row.query_image_uri))
+    images, captions = own_queries(gallery, "images"), own_queries(gallery, "captions")
     return {
-        "top_5_images": contact_sheet_png(f"Captions and their nearest images: {registered.name}", images),
-        "top_5_captions": contact_sheet_png(f"Images and their nearest captions: {registered.name}", captions),
+        "top_5_images.html": contact_sheet(f"Captions and their nearest images: {registered.name}", images),
+        "top_5_captions.html": contact_sheet(f"Images and their nearest captions: {registered.name}", captions),
     }
 
 
-def relevance_maps(registered: RegisteredModel, queries: Sequence[str]) -> dict[str, Figure]:
-    """Draw the images that a query finds with their relevance maps (UniVSE, figure 6), one figure a query."""
+def relevance_maps(registered: RegisteredModel, queries: Sequence[str] = ()) -> dict[str, Figure]:
+    """Draw the images that a query finds with their relevance maps (UniVSE, figure 6), one figure a query.
+
+    The default are the queries of the paper.
+    """
+    queries = queries or _QUERIES
     try:
         queries_QD = registered.embedder.embed_texts(queries)
     except QueryError as error:
         raise StageError(f"the query {queries[error.position]!r} cannot be embedded: {error.reason}") from error
     figures = {}
     for number, (query, query_D) in enumerate(zip(queries, queries_QD, strict=True), start=1):
-        figures[f"relevance_{number}"] = _retrieved(registered, query, query_D)
+        figures[f"relevance_{number}.png"] = _retrieved(registered, query, query_D)
     return figures
 
 
@@ -192,7 +182,3 @@ def _unreadable(registered: RegisteredModel, uri: str, error: QueryError) -> Sta
 def _image_of(gallery: Gallery) -> Tensor:
     """Return the image of each caption (C,)."""
     return torch.tensor([image for image, _ in gallery.captions])
-
-
-def _spread(items: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]]:
-    return [items[place * len(items) // count] for place in range(min(count, len(items)))]

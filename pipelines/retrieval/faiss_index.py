@@ -43,10 +43,10 @@ class GalleryIndexError(Exception):
 
 
 class Found(NamedTuple):
-    """The nearest items of one query, best first: similarities (k,) and places in the gallery (k,)."""
+    """The nearest items of one query, best first: similarities (k,) and indices in the gallery (k,)."""
 
     similarities: np.ndarray
-    places: np.ndarray
+    indices: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,10 @@ class ItemIndex:
         queries = np.ascontiguousarray(queries_QVD.flatten(0, 1).float().cpu().numpy())
         exact = self.facts.kind == "exact"
         parameters = None if exact else faiss.SearchParametersHNSW(efSearch=max(self.facts.candidates, depth))
-        similarities, places = self.vectors.search(queries, depth, params=parameters)
+        similarities, vectors = self.vectors.search(queries, depth, params=parameters)
         # One row a query: the candidates of all its views.
         shape = (len(queries_QVD), -1)
-        rows = zip(similarities.reshape(shape), places.reshape(shape), strict=True)
+        rows = zip(similarities.reshape(shape), vectors.reshape(shape), strict=True)
         return [_best_of_views(*row, self.facts.views, k) for row in rows]
 
 
@@ -191,5 +191,5 @@ def _best_of_views(similarities: np.ndarray, vectors: np.ndarray, views: int, k:
 
 
 def _recall(found: list[Found], truth_Qk: np.ndarray) -> float:
-    hits = sum(len(np.intersect1d(each.places, truth)) for each, truth in zip(found, truth_Qk, strict=True))
+    hits = sum(len(np.intersect1d(each.indices, truth)) for each, truth in zip(found, truth_Qk, strict=True))
     return hits / truth_Qk.size

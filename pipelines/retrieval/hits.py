@@ -1,15 +1,16 @@
-"""Hits: the images or captions of a gallery that a query finds.
+"""Hits: the images or captions of a gallery that a query finds, and rows of queries with their hits.
 
 V views of a query, D embedding.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import Literal
 
 from pipelines.retrieval.gallery import Gallery
 from vse_core.evaluation.nearest import top_k
+
+Target = Literal["images", "captions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class Hit:
     """One result: an image or a caption, with the cosine of the best view.
 
     `image_uri` is None for a caption; `caption` of an image is its first one, which tells what an unreadable image
-    shows; `relevant` is None where that is not known, as for a user's own query.
+    shows; `relevant` is None if that is not known, as for a user's own query.
     """
 
     similarity: float
@@ -27,38 +28,64 @@ class Hit:
     relevant: bool | None = None
 
 
-def image_hits(gallery: Gallery, query_VD: Tensor, k: int, relevant_image: int | None = None) -> list[Hit]:
-    """Find the k images (or all) nearest to a query of V unit vectors; the image of this index is relevant."""
-    similarities, indices = top_k(query_VD.unsqueeze(0), gallery.images_BKD, k)
-    return as_image_hits(gallery, similarities[0].tolist(), indices[0].tolist(), relevant_image)
+@dataclass(frozen=True, slots=True)
+class SheetRow:
+    """One query, a text or an image, and its hits, best first; `note` is a remark below the query."""
+
+    hits: tuple[Hit, ...]
+    query_text: str | None = None
+    query_image_uri: str | None = None
+    note: str = ""
+
+    @property
+    def has_captions(self) -> bool:
+        """True if the results are captions rather than images."""
+        return all(hit.image_uri is None for hit in self.hits)
 
 
-def caption_hits(gallery: Gallery, query_VD: Tensor, k: int, relevant_image: int | None = None) -> list[Hit]:
-    """Find the k captions (or all) nearest to a query of V unit vectors; those of `relevant_image` are relevant."""
-    similarities, indices = top_k(query_VD.unsqueeze(0), gallery.texts_CD.unsqueeze(1), k)
-    return as_caption_hits(gallery, similarities[0].tolist(), indices[0].tolist(), relevant_image)
-
-
-def as_image_hits(
-    gallery: Gallery, similarities: Iterable[float], indices: Iterable[int], relevant_image: int | None = None
+def as_hits(
+    gallery: Gallery,
+    target: Target,
+    similarities: Iterable[float],
+    indices: Iterable[int],
+    relevant_image: int | None = None,
 ) -> list[Hit]:
-    """Return hits for images of the gallery, given by their indices."""
+    """Return hits for images or captions of the gallery, given by their indices.
+
+    The image with the index `relevant_image` and its captions are relevant.
+    """
     hits = []
     for similarity, index in zip(similarities, indices, strict=True):
-        record = gallery.records[index]
-        caption = record.captions[0].text if record.captions else None
-        relevant = None if relevant_image is None else index == relevant_image
-        hits.append(Hit(similarity, record.image_id, record.image_uri, caption, relevant))
+        if target == "images":
+            image, record = index, gallery.records[index]
+            shown = record.image_id, record.image_uri, record.captions[0].text if record.captions else None
+        else:
+            image, caption = gallery.captions[index]
+            shown = caption.caption_id, None, caption.text
+        hits.append(Hit(similarity, *shown, None if relevant_image is None else image == relevant_image))
     return hits
 
 
-def as_caption_hits(
-    gallery: Gallery, similarities: Iterable[float], indices: Iterable[int], relevant_image: int | None = None
-) -> list[Hit]:
-    """Return hits for captions of the gallery, given by their indices; those of `relevant_image` are relevant."""
-    hits = []
-    for similarity, index in zip(similarities, indices, strict=True):
-        image, caption = gallery.captions[index]
-        relevant = None if relevant_image is None else image == relevant_image
-        hits.append(Hit(similarity, caption.caption_id, None, caption.text, relevant))
-    return hits
+def own_query(gallery: Gallery, target: Target, query: int, k: int = 5) -> SheetRow:
+    """Search images with a caption of the gallery, or captions with an image of it, given by its index."""
+    if target == "images":
+        image, caption = gallery.captions[query]
+        text, uri, query_VD, items_BKD = caption.text, None, gallery.texts_CD[[query]], gallery.images_BKD
+    else:
+        image, text, uri = query, None, gallery.records[query].image_uri
+        query_VD, items_BKD = gallery.images_BKD[query], gallery.texts_CD.unsqueeze(1)
+    similarities, indices = top_k(query_VD.unsqueeze(0), items_BKD, len(items_BKD))
+    hits = as_hits(gallery, target, similarities[0].tolist(), indices[0].tolist(), image)
+    rank = next((rank for rank, hit in enumerate(hits, start=1) if hit.relevant), None)
+    note = "no relevant result" if rank is None else f"first relevant result at rank {rank} of {len(hits):,}"
+    return SheetRow(tuple(hits[:k]), text, uri, note)
+
+
+def own_queries(gallery: Gallery, target: Target, queries: int = 6, k: int = 5) -> list[SheetRow]:
+    """Search with one caption of each of some images of the gallery, or with these images, evenly spread."""
+    first_caption = {image: index for index, (image, _) in reversed(list(enumerate(gallery.captions)))}
+    total, count = len(gallery.records), min(len(gallery.records), queries)
+    images = [(2 * number + 1) * total // (2 * count) for number in range(count)]
+    if target == "captions":
+        return [own_query(gallery, target, image, k) for image in images]
+    return [own_query(gallery, target, first_caption[image], k) for image in images if image in first_caption]

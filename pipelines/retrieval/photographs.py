@@ -1,13 +1,10 @@
 """The photographs of published region features, which have an id of each image, and its file's name in a JSON file."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from pipelines.config.datasets import Dataset
 from pipelines.retrieval.gallery import Gallery
-from pipelines.runtime.stage import StageError
 from preprocessing.datasets.checks import image_path, read_json_object
-from preprocessing.features.images import ImageError, load_image
 
 
 def with_photographs(gallery: Gallery, dataset: Dataset) -> Gallery:
@@ -26,19 +23,3 @@ def with_photographs(gallery: Gallery, dataset: Dataset) -> Gallery:
         for record in gallery.records
     ]
     return replace(gallery, records=tuple(records))
-
-
-def require_photographs(name: str, uris: Iterable[str]) -> None:
-    """Raise StageError if none of the images of a figure can be read; `name` is the model whose gallery has them."""
-    reason = "there are none"
-    for uri in uris:
-        try:
-            load_image(uri)
-        except ImageError as error:
-            reason = f"{uri}: {error}"
-        else:
-            return
-    raise StageError(
-        f"{name}: none of the images can be drawn ({reason}). Of published regions name the folder of the photographs "
-        "as dataset.images, and id_mapping.json as dataset.id_mapping; of other data put the images back"
-    )

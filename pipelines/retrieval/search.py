@@ -23,9 +23,9 @@ from pipelines.retrieval.search_model import (
 from pipelines.runtime.cli import CommandParser, console, number_in
 
 if TYPE_CHECKING:
-    from pipelines.retrieval.sheet_rows import SheetRow
+    from pipelines.retrieval.hits import SheetRow
 
-SHEET_SUFFIXES = (".html", ".png")
+SHEET_SUFFIXES = (".html",)
 BATCH_SUFFIXES = (".parquet", ".csv", ".jsonl")
 
 
@@ -52,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
     """Search, print the hits, and write the contact sheet if one is wanted; return a message."""
-    from pipelines.retrieval.contact_sheet import contact_sheet_html, contact_sheet_png
-    from pipelines.retrieval.sheet_rows import SheetRow
+    from pipelines.retrieval.contact_sheet import contact_sheet
+    from pipelines.retrieval.hits import SheetRow
 
     kind: Kind = "image" if options.text is None else "text"
     query = options.text or options.image
@@ -62,12 +62,7 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
     console().print(_table(row, model.name))
     if options.output is None:
         return ""
-    title = f"Search in the gallery of {model.name}"
-    if options.output.suffix.lower() == ".png":
-        contact_sheet_png(title, [row]).save(options.output)
-    else:
-        # Of the name of a file that is not UTF-8 the odd bytes are spelt out.
-        options.output.write_text(contact_sheet_html(title, [row]), encoding="utf-8", errors="backslashreplace")
+    options.output.write_bytes(contact_sheet(f"Search in the gallery of {model.name}", [row]))
     return f"Contact sheet: {options.output}"
 
 
@@ -91,7 +86,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add_model_options(parser)
     parser.add_argument("-k", type=number_in(int, 1), default=10, help="how many results (default 10)")
     parser.add_argument("--target", choices=("images", "captions"), help="what to find (default: the other kind)")
-    outputs = "write a contact sheet (.html, .png), or the results of --queries (.parquet, .csv, .jsonl)"
+    outputs = "write a contact sheet (.html), or the results of --queries (.parquet, .csv, .jsonl)"
     parser.add_argument("--output", type=Path, metavar="PATH", help=outputs)
     options = parser.parse_args(arguments)
     if sum(map(bool, (options.text, options.image, options.queries))) != 1:

@@ -70,11 +70,10 @@ class SearchModel:
 
     def find(self, queries_QVD: Tensor, k: int, target: Target) -> list[list[Hit]]:
         """Return the k items (or all) nearest to each query, best first."""
-        from pipelines.retrieval.hits import as_caption_hits, as_image_hits
+        from pipelines.retrieval.hits import as_hits
 
-        index, hits = getattr(self.index, target), as_image_hits if target == "images" else as_caption_hits
-        nearest = index.search(queries_QVD, k)
-        return [hits(self.gallery, found.similarities.tolist(), found.places.tolist()) for found in nearest]
+        nearest = getattr(self.index, target).search(queries_QVD, k)
+        return [as_hits(self.gallery, target, one.similarities.tolist(), one.indices.tolist()) for one in nearest]
 
     def search(self, query: str, kind: Kind, k: int, target: Target) -> list[Hit]:
         """Return the k items (or all) nearest to a text, or to the image of a path or URI, best first."""

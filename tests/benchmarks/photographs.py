@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,9 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from pipelines.retrieval.contact_sheet import contact_sheet_png
-from pipelines.retrieval.hits import Hit
+from pipelines.retrieval.contact_sheet import contact_sheet
+from pipelines.retrieval.hits import Hit, SheetRow
 from pipelines.retrieval.search_model import default_tracking_uri
-from pipelines.retrieval.sheet_rows import SheetRow
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("VSE_DATA", ROOT.parent / "shared" / "data")) / "coco_mini"
@@ -53,8 +53,11 @@ def main() -> None:
         print(f"R@{k} of {len(ranks)} captions: {100 * np.mean(np.array(ranks) <= k):.1f}")
     places = [next(place for place, caption in enumerate(captions) if caption["id"] == query) for query in QUERIES]
     rows = [row(captions[place], images, similarities_CB[place], ranks[place]) for place in places]
-    sheet = contact_sheet_png("Captions, and the nearest of 26 photographs", rows)
-    sheet.convert("RGB").quantize(256, dither=Image.Dither.FLOYDSTEINBERG).save(PICTURE, optimize=True)
+    page = PICTURE.with_suffix(".html")
+    page.write_bytes(contact_sheet("Captions, and the nearest of 26 photographs", rows))
+    browser = ("chromium", "--headless", "--hide-scrollbars", "--window-size=1240,1120")
+    subprocess.run([*browser, f"--screenshot={PICTURE}", page.as_uri()], check=True)
+    page.unlink()
     PICTURE.with_name("credits.md").write_text(credits_page(images, licences), encoding="utf-8")
 
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-import yaml
 from mlflow import MlflowClient
-from PIL import Image
 from transformers import ResNetConfig, ViTConfig
 
 from pipelines.config import PipelineConfig, load_config
@@ -21,13 +18,8 @@ from pipelines.paper_figures import draw, of_models, of_runs, registered_model
 from pipelines.paper_figures.registered_model import RegisteredModel
 from pipelines.reporting.recorded import Point, RecordedRun
 from pipelines.retrieval.gallery import Gallery
-from pipelines.runtime.stage import StageError, StagePlan
-from pipelines.stages import model_evaluation, runner
-from pipelines.stages.model_evaluation import NamedModel
+from pipelines.runtime.stage import StageError
 from pipelines.tracking import PipelineRuns
-from pipelines.tuning.results import Results, Trial, write_results
-from pipelines.tuning.search import TABLE, search_dir
-from pipelines.tuning.space import load_search
 from preprocessing.captions import Vocabulary, save_caption_encoder
 from preprocessing.datasets import Caption, Record
 from preprocessing.features import TINY_RESNET
@@ -67,7 +59,7 @@ def trained(
     [
         ("gpo-coefficients", ["gpo_coefficients.png"], []),
         ("caption-similarity", ["caption_similarity.png"], []),
-        ("top-5", ["top_5_images.png", "top_5_captions.png"], []),
+        ("top-5", ["top_5_images.html", "top_5_captions.html"], []),
         ("relevance", ["relevance_1.png", "relevance_2.png"], ["--query", "red circle", "--query", "a blue star"]),
     ],
 )
@@ -87,7 +79,7 @@ def test_a_command_writes_files_and_logs_them(
     assert [file.name for file in written] == files
     for file in written:
         assert file.parent == config.work_dir / "figures" / name
-        assert Image.open(file).format == "PNG"
+        assert file.read_bytes().startswith({".png": b"\x89PNG", ".html": b"<!DOCTYPE html>"}[file.suffix])
     client = MlflowClient(config.tracking_uri)
     experiment = client.get_experiment_by_name(config.experiment.name)
     (run,) = client.search_runs([experiment.experiment_id])
@@ -106,7 +98,6 @@ def test_every_figure_has_a_command(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["view-diversity", "--model", "x", "--search", "y"],
         ["view-diversity"],
         ["search-rows", "--model", "x"],
         ["kmax-grid", "--model", "x"],
@@ -201,15 +192,6 @@ def two_views(images: int = 5) -> Gallery:
     return Gallery(images_BKD, texts, tuple(records))
 
 
-def test_view_diversity_counts_the_captions_of_each_view(config: PipelineConfig) -> None:
-    registered = trained("mv/1", config, "multi_view", {})
-    vars(registered)["gallery"] = two_views()
-    (axes,) = of_models.view_diversity([registered])["view_diversity"].axes
-    bars = [bar.get_height() for container in axes.containers for bar in container]
-    assert bars == pytest.approx([60.0, 40.0])
-    assert axes.get_title() == "mv/1, λ = 0.7\nmean cosine of two views 0.000"
-
-
 def test_differing_pairs_are_the_first_of_each_image() -> None:
     images, views = [0, 0, 0, 1, 1, 2, 2, 2, 2], [1, 1, 1, 0, 2, 2, 2, 0, 1]
     assert of_models.differing_pairs(images, views) == [(3, 4), (5, 7)]
@@ -218,7 +200,7 @@ def test_differing_pairs_are_the_first_of_each_image() -> None:
 def test_convergence_takes_the_last_value_of_a_repeated_epoch(config: PipelineConfig) -> None:
     adopt = trained("a/1", config, "adopt", {"dev/rsum": points([100.0, 90.0, 240.0], [10, 10, 20])})
     triplet = trained("t/4", config, "triplet", {"dev/rsum": points([50.0, 60.0])})
-    (axes,) = of_runs.convergence([adopt, triplet])["convergence"].axes
+    (axes,) = of_runs.convergence([adopt, triplet])["convergence.png"].axes
     lines = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
     assert [list(line.get_ydata()) for line in lines] == [[90.0, 240.0], [50.0, 60.0]]
     assert lines[0].get_label().startswith("a/1 (loss adopt): best 240.0")
@@ -230,52 +212,11 @@ def test_convergence_takes_the_last_value_of_a_repeated_epoch(config: PipelineCo
 
 def test_negatives_are_those_that_were_logged(config: PipelineConfig) -> None:
     adopt = trained("a/1", config, "adopt", {"train/negatives": points([120.0, 30.0, 4.0], [10, 20, 30])})
-    (axes,) = of_runs.negatives([adopt])["negatives"].axes
+    (axes,) = of_runs.negatives([adopt])["negatives.png"].axes
     (line,) = axes.get_lines()
     assert (list(line.get_xdata()), list(line.get_ydata())) == ([10, 20, 30], [120.0, 30.0, 4.0])
     with pytest.raises(StageError, match=r"as it does with loss.name adopt; this one is triplet"):
         of_runs.negatives([trained("t/1", config, "triplet", {})])
-
-
-def test_a_search_that_has_not_ended_is_said_to_be(config: PipelineConfig, tmp_path: Path) -> None:
-    file = tmp_path / "search.yaml"
-    file.write_text("name: grid\nmethod: grid\nspace:\n  loss.margin: {values: [0.1, 0.2]}\n")
-    options = draw._parser().parse_args(["kmax-grid", "--search", str(file)])
-    with pytest.raises(StageError, match=r"has not finished .*pipelines/tune\.py"):
-        draw.draw("kmax-grid", config, options)
-
-
-def test_views_of_a_search_are_those_of_its_models(
-    config: PipelineConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = {"one": {"model.image.views": 1}, **{f"lambda {lam}": {"loss.lam": lam} for lam in (0.1, 0.7, 1.0)}}
-    (tmp_path / "search.yaml").write_text(yaml.safe_dump({"name": "views", "method": "rows", "rows": rows}))
-    multi = load_config(None, [f"work_dir={config.work_dir}", "preset=mv_vse", "model.image.mlp=false"])
-    search = load_search(tmp_path / "search.yaml")
-    stage = search_dir(multi, search)
-    stage.create()
-    rsums = dict(zip(rows, (90.0, 100.0, 120.0, 110.0), strict=True))
-    trials = [Trial(name, {"row": name}, 0, rsum, 1, 1, False) for name, rsum in rsums.items()]
-    write_results(Results(trials), stage.path / TABLE)
-    stage.complete({}, [TABLE])
-    trained: dict[str, PipelineConfig] = {}
-
-    def evaluated(named: NamedModel) -> SimpleNamespace:
-        trained[named.reference] = named.config
-        two_views().save(tmp_path / named.reference / "gallery")
-        return SimpleNamespace(reference=named.reference, directory=tmp_path / named.reference)
-
-    plan = StagePlan("train", "f", tmp_path, 1, 1, "epochs", "", {"best": tmp_path})
-    monkeypatch.setattr(model_evaluation, "evaluate_model", evaluated)
-    monkeypatch.setattr(runner, "plan_stages", lambda *_, **__: {"train": plan})
-    options = draw._parser().parse_args(["view-diversity", "--search", str(tmp_path / "search.yaml")])
-    (figure,) = draw.draw("view-diversity", multi, options).values()
-    assert trained["one"].model.image.views == 1
-    assert {name: each.loss.lam for name, each in trained.items() if name != "one"} == {
-        "lambda 0.1": 0.1, "lambda 0.7": 0.7, "lambda 1.0": 1.0,
-    }  # fmt: skip
-    shares = [axes.get_title().partition("\n")[0] for axes in figure.axes if axes.get_xlabel() == "view"]
-    assert shares == ["lambda 1.0, λ = 1", "lambda 0.7, λ = 0.7"]
 
 
 def test_the_training_of_a_registered_model_is_found_by_its_tag(

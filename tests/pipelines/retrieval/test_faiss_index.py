@@ -38,7 +38,7 @@ def test_the_nearest_are_found_by_the_best_of_their_views(kind: Kind, item_views
     index = ItemIndex.build(items_BKD, queries_QVD, kind)
     similarities, places = best(queries_QVD, items_BKD, 7)
     for found, expected, where in zip(index.search(queries_QVD, 7), similarities, places, strict=True):
-        assert found.places.tolist() == where.tolist()
+        assert found.indices.tolist() == where.tolist()
         np.testing.assert_allclose(found.similarities, expected, atol=1e-5)
 
 
@@ -48,22 +48,22 @@ def test_views_of_one_image_that_outdo_all_others_are_one_result() -> None:
     far_BKD = -query_1D + 0.5 * unit(10, 3, 8)
     items_BKD = nn.functional.normalize(torch.cat([query_1D.expand(2, 3, 8), far_BKD]), dim=-1)
     (found,) = ItemIndex.build(items_BKD, query_1D.unsqueeze(1), "exact").search(query_1D.unsqueeze(1), 4)
-    assert len(found.places) == 4
-    assert set(found.places[:2].tolist()) == {0, 1}
+    assert len(found.indices) == 4
+    assert set(found.indices[:2].tolist()) == {0, 1}
 
 
 @pytest.mark.parametrize("kind", ["exact", "approximate"])
 def test_more_than_there_is_gives_all(kind: Kind) -> None:
     items_BKD, queries_QVD = unit(6, 2, 8), unit(3, 1, 8, seed=1)
     found = ItemIndex.build(items_BKD, queries_QVD, kind).search(queries_QVD, 100)
-    assert [sorted(each.places.tolist()) for each in found] == [list(range(6))] * 3
+    assert [sorted(each.indices.tolist()) for each in found] == [list(range(6))] * 3
 
 
 @pytest.mark.parametrize("kind", ["auto", "approximate"])
 def test_a_gallery_without_captions_finds_none(kind: Literal["auto", "approximate"]) -> None:
     index = GalleryIndex.build(unit(6, 1, 8), torch.empty(0, 8), kind)
     assert index.images.facts.kind == "exact"
-    assert [len(found.places) for found in index.captions.search(unit(2, 1, 8), 5)] == [0, 0]
+    assert [len(found.indices) for found in index.captions.search(unit(2, 1, 8), 5)] == [0, 0]
 
 
 def test_an_approximate_index_says_what_it_misses() -> None:
@@ -72,7 +72,7 @@ def test_an_approximate_index_says_what_it_misses() -> None:
     index = ItemIndex.build(items_BKD, queries_QVD, "approximate")
     truth = (queries_QVD[:, 0] @ items_BKD[:, 0].T).topk(10).indices
     found = index.search(queries_QVD, 10)
-    hits = [len(set(each.places.tolist()) & set(row.tolist())) for each, row in zip(found, truth, strict=True)]
+    hits = [len(set(each.indices.tolist()) & set(row.tolist())) for each, row in zip(found, truth, strict=True)]
     assert index.facts.recall == pytest.approx(sum(hits) / 2000, abs=1e-4)
     assert index.facts.recall >= 0.9
     assert index.facts.candidates in (64, 128, 256, 512, 1024)
@@ -93,7 +93,7 @@ def test_an_index_comes_back_as_it_was_saved(kind: Kind, tmp_path: Path) -> None
     queries_QVD = unit(4, 1, 8, seed=1)
     for before, after in ((built.images, loaded.images), (built.captions, loaded.captions)):
         for one, other in zip(before.search(queries_QVD, 5), after.search(queries_QVD, 5), strict=True):
-            assert one.places.tolist() == other.places.tolist()
+            assert one.indices.tolist() == other.indices.tolist()
 
 
 def test_an_index_of_another_gallery_or_a_damaged_one_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from pipelines.config import ConfigError, load_config
-from pipelines.tuning.plots import plot_grid, plot_rows
 from pipelines.tuning.results import Results, Trial, read_results, write_results
 from pipelines.tuning.space import SearchConfig, check_space, load_search, with_settings
 from vse_core.evaluation.protocols import RECALLS
@@ -111,7 +110,7 @@ def test_a_row_has_settings_of_its_own_and_all_rows_are_checked_before_work() ->
         check_space(load_config(None), wrong)
 
 
-def test_rows_are_drawn_in_their_order_with_means_over_seeds(tmp_path: Path) -> None:
+def test_recalls_of_rows_are_means_over_seeds(tmp_path: Path) -> None:
     trials = [
         *(row_trial("as it is", seed, 200.0 + 10 * seed, 20.0 + 2 * seed) for seed in (0, 1)),
         *(row_trial("mean", seed, 190.0, 30.0) for seed in (0, 1)),
@@ -122,15 +121,6 @@ def test_rows_are_drawn_in_their_order_with_means_over_seeds(tmp_path: Path) -> 
     results = read_results(tmp_path / "trials.csv")
     assert results == Results(trials)
     assert results.by_setting()[0].recalls["i2t_r01"] == 21.0
-    first, _, rsum = plot_rows(results, ROWS).axes
-    assert [label.get_text() for label in first.get_yticklabels()] == list(ROWS.rows)
-    assert [text.get_text() for text in first.texts] == ["21.0", "30.0", "failed"]
-    assert [text.get_text() for text in rsum.texts] == ["205.0", "190.0", "failed"]
-    assert rsum.get_ylim() == (2.5, -0.5)  # the first row is at the top
-    with pytest.raises(ValueError, match="rows are drawn of a search with the method rows; 'some' has random"):
-        plot_rows(results, search())
-    with pytest.raises(ValueError, match="no row with an RSUM"):
-        plot_rows(Results([row_trial("mean", 0, None)]), ROWS)
 
 
 def test_settings_replace_what_stood_there() -> None:
@@ -186,31 +176,6 @@ def test_the_table_holds_everything(tmp_path: Path) -> None:
     )
     write_results(results, tmp_path / "trials.csv")
     assert read_results(tmp_path / "trials.csv") == results
-
-
-def test_a_grid_shows_the_mean_of_every_combination_and_frames_the_best(tmp_path: Path) -> None:
-    image, text = "model.image.pooling", "model.text.pooling"
-    kinds = {"max": {"name": "max"}, "kmax 5": {"name": "kmax", "k": 5}, "mean": {"name": "mean"}}
-    space = {key: {"values": list(kinds.values())[:count]} for key, count in ((image, 2), (text, 3))}
-    grid = SearchConfig.model_validate({"name": "kmax", "method": "grid", "seeds": 2, "space": space})
-    rsums = {("max", "max"): (200.0, 210.0), ("max", "mean"): (230.0, 250.0), ("kmax 5", "kmax 5"): (100.0, None)}
-    trials = [
-        Trial(f"t{row}-{column}-{seed}", {image: kinds[row], text: kinds[column]}, seed, rsum, 1, 5, False, "")
-        for (row, column), values in rsums.items()
-        for seed, rsum in enumerate(values)
-    ]
-    write_results(Results(trials), tmp_path / "trials.csv")
-    axes = plot_grid(read_results(tmp_path / "trials.csv"), grid).axes[0]
-    shown = {text.get_position(): text.get_text() for text in axes.texts}
-    assert shown == {(0, 0): "205.0", (1, 0): "none", (2, 0): "240.0", (0, 1): "none", (1, 1): "none", (2, 1): "none"}
-    (frame,) = axes.patches
-    assert (frame.get_xy(), frame.get_label()) == ((1.5, -0.5), "best: 240.0")
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["max", "kmax 5"]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == (text, image)
-    with pytest.raises(ValueError, match="a grid is drawn of two keys with values"):
-        plot_grid(Results(trials), search())
-    with pytest.raises(ValueError, match="no setting with an RSUM"):
-        plot_grid(Results([]), grid)
 
 
 def test_no_cell_of_the_table_is_a_formula(tmp_path: Path) -> None:
