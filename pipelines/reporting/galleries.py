@@ -67,7 +67,7 @@ def best_queries(queries: pa.Table, count: int) -> list[int]:
     """
     ranks_Q, similarities_Q = queries["rank"].to_numpy(), queries["similarity"].to_numpy()
     order_Q = np.argsort(-similarities_Q, kind="stable")
-    return order_Q[ranks_Q[order_Q] == 1][:count].tolist()
+    return [int(index) for index in order_Q[ranks_Q[order_Q] == 1][:count]]
 
 
 def worst_queries(queries: pa.Table, count: int) -> list[int]:
@@ -77,4 +77,4 @@ def worst_queries(queries: pa.Table, count: int) -> list[int]:
     behind the first result.
     """
     behind_Q = queries["first_similarity"].to_numpy() - queries["similarity"].to_numpy()
-    return np.lexsort((-behind_Q, -queries["rank"].to_numpy()))[:count].tolist()
+    return [int(index) for index in np.lexsort((-behind_Q, -queries["rank"].to_numpy()))[:count]]

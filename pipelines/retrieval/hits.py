@@ -55,6 +55,7 @@ def as_hits(
     The image with the index `relevant_image` and its captions are relevant.
     """
     hits = []
+    shown: tuple[str, str | None, str | None]
     for similarity, index in zip(similarities, indices, strict=True):
         if target == "images":
             image, record = index, gallery.records[index]
