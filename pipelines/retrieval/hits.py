@@ -55,15 +55,15 @@ def as_hits(
     The image with the index `relevant_image` and its captions are relevant.
     """
     hits = []
-    shown: tuple[str, str | None, str | None]
     for similarity, index in zip(similarities, indices, strict=True):
-        if target == "images":
-            image, record = index, gallery.records[index]
-            shown = record.image_id, record.image_uri, record.captions[0].text if record.captions else None
+        image, caption = (index, None) if target == "images" else gallery.captions[index]
+        relevant = None if relevant_image is None else image == relevant_image
+        if caption is None:
+            record = gallery.records[image]
+            first = record.captions[0].text if record.captions else None
+            hits.append(Hit(similarity, record.image_id, record.image_uri, first, relevant))
         else:
-            image, caption = gallery.captions[index]
-            shown = caption.caption_id, None, caption.text
-        hits.append(Hit(similarity, *shown, None if relevant_image is None else image == relevant_image))
+            hits.append(Hit(similarity, caption.caption_id, None, caption.text, relevant))
     return hits
 
 
