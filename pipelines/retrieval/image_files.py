@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.runtime.stage import StageError
+from preprocessing.datasets.table import SEPARATORS, read_columns
 from preprocessing.plain_text import is_text
 from preprocessing.storage import Entry, is_s3, join, open_storage
-from preprocessing.table import SEPARATORS, read_columns
 
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
 _COLUMN = "image"

@@ -24,8 +24,8 @@ from pipelines.runtime.commands import command
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.progress import progress_bar
 from pipelines.runtime.stage import StageError, disk_errors, fingerprint
+from preprocessing.datasets.table import read_columns
 from preprocessing.storage import Mirror, is_s3
-from preprocessing.table import read_columns
 
 if TYPE_CHECKING:
     from pipelines.inference.embedder import Embedder

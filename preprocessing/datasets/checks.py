@@ -1,22 +1,22 @@
 """Checks shared by the readers: paths, splits, text and JSON files, each failing with one clear DatasetError."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from preprocessing.datasets.record import DatasetError
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage import is_s3, join, open_storage
+from preprocessing.storage import common_folder, is_s3, join, open_storage
 from preprocessing.storage.address import require_inner_name
+
+T = TypeVar("T")
 
 
 def _absolute(path: str | Path, what: str) -> Path:
-    with damage_as(
-        DatasetError, f"{what}: {str(path)[:200]} cannot be used", "correct the path in the dataset's configuration"
-    ):
+    with damage_as(DatasetError, f"{what}: {str(path)[:200]} cannot be used", "correct the path"):
         absolute = Path(path).expanduser().absolute()
         absolute.is_dir()  # names that no file can have are errors
     return absolute
@@ -28,7 +28,7 @@ def require_file(path: str | Path, what: str) -> Path:
     if absolute.is_dir():
         raise DatasetError(f"{what}: {absolute} is a folder, a file is needed; name the file itself")
     if not absolute.is_file():
-        raise DatasetError(f"{what}: there is no file {absolute}; correct the path in the dataset's configuration")
+        raise DatasetError(f"{what}: there is no file {absolute}; correct the path")
     return absolute
 
 
@@ -36,7 +36,7 @@ def require_folder(path: str | Path, what: str) -> Path:
     """Return the absolute path of an existing folder; raises as :func:`require_file`."""
     absolute = _absolute(path, what)
     if not absolute.is_dir():
-        raise DatasetError(f"{what}: there is no folder {absolute}; correct the path in the dataset's configuration")
+        raise DatasetError(f"{what}: there is no folder {absolute}; correct the path")
     return absolute
 
 
@@ -49,8 +49,17 @@ def require_image_folder(path: str | Path, what: str) -> str:
     except ValueError as error:
         raise DatasetError(f"{what}: {error}") from error
     if next(storage.list(), None) is None:
-        raise DatasetError(f"{what}: nothing lies under {path}; correct the address in the dataset's configuration")
+        raise DatasetError(f"{what}: nothing lies under {path}; correct the address")
     return storage.address
+
+
+def require_image_folders(folders: Mapping[str, str | Path], what: str) -> tuple[dict[str, str], str]:
+    """Return the address of each split's folder of images, all local or all on S3, and the folder that holds all."""
+    addresses = {split: require_image_folder(path, f"{what}.{split}") for split, path in folders.items()}
+    try:
+        return addresses, common_folder(list(addresses.values()))
+    except ValueError as error:
+        raise DatasetError(f"{what}: {error}") from error
 
 
 def require_split(split: str, splits: tuple[str, ...]) -> None:
@@ -74,13 +83,14 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
                 raise DatasetError(f"{path}:{number}: not utf-8 ({error.reason}); convert the file to utf-8") from error
 
 
-def read_json_object(path: Path) -> dict[str, Any]:
-    """Return the object at the top of a JSON file."""
+def read_json(path: Path, kind: type[T]) -> T:
+    """Return the object or list at the top of a JSON file."""
     with damage_as(DatasetError, f"{path}: not a JSON file", "download it again"):
-        # A caption with half a character is skipped by itself, where shards are made.
+        # A caption with half a character is skipped by itself, when shards are made.
         content = parse_json(path.read_bytes(), any_text=True)
-    if not isinstance(content, dict):
-        raise DatasetError(f"{path}: the top level is a {type(content).__name__}, an object is needed")
+    if not isinstance(content, kind):
+        needed = "a list" if kind is list else "an object"
+        raise DatasetError(f"{path}: the top level is a {type(content).__name__}, {needed} is needed")
     return content
 
 
@@ -109,11 +119,13 @@ def require_new(places: dict[str, str], what: str, identifier: object, where: st
         raise DatasetError(f"{where}: {what} {identifier} is there already, in {first}; remove one of the two")
 
 
-def load_array(file: Path, needed: str) -> npt.NDArray[Any]:
-    """Map an array of a .npy file into memory, without running code of it; the error says what is `needed`."""
+def load_array(file: Path, needed: str, kind: str, dimensions: Collection[int]) -> npt.NDArray[Any]:
+    """Map a .npy file of floats (`kind` "f") or texts ("U"), never running code of it; errors say what is `needed`."""
     remedy = f"{needed} needed: copy it again, or store it without objects"
     with damage_as(DatasetError, f"{file}: not a readable npy file", remedy):
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise DatasetError(f"{file}: not one array; {needed} needed, stored by numpy.save")
+    if array.dtype.kind != kind or array.ndim not in dimensions:
+        raise DatasetError(f"{file}: {array.dtype} of shape {array.shape}; {needed} needed")
     return array

@@ -14,7 +14,7 @@ from typing import Any
 from preprocessing.datasets.checks import (
     image_path,
     numbered_lines,
-    read_json_object,
+    read_json,
     require_field,
     require_folder,
 )
@@ -84,7 +84,7 @@ class Benchmark:
 
 def _sugarcrepe(file: Path) -> Iterator[Choice]:
     """Yield an image with its caption and a false one (Hsieh et al. 2023)."""
-    for key, entry in read_json_object(file).items():
+    for key, entry in read_json(file, dict).items():
         where = f"{file}: {key}"
         captions = (_text(entry, "caption", where), _text(entry, "negative_caption", where))
         yield Choice(f"{file.stem}/{key}", file.stem, "", (_image(entry, "filename", file, where),), captions)
@@ -107,10 +107,7 @@ def _aro(file: Path) -> Iterator[Choice]:
     As in the released evaluation, relations without a direction and rare pairs of attributes are left out.
     """
     subset = next(name for name, published in _ARO.items() if published == file.name)
-    with damage_as(DatasetError, f"{file}: not a JSON file", "download it again"):
-        content = parse_json(file.read_bytes(), any_text=True)
-    if not isinstance(content, list):
-        raise DatasetError(f"{file}: the top level is a {type(content).__name__}, a list is needed")
+    content = read_json(file, list)
     groups = [_aro_group(entry, subset, f"{file}: [{place}]") for place, entry in enumerate(content)]
     counts, undirected = Counter(groups), set(_LEFT_OUT.read_text(encoding="utf-8").splitlines())
     for place, (entry, group) in enumerate(zip(content, groups, strict=True)):

@@ -6,15 +6,14 @@ from pathlib import Path
 from preprocessing.datasets.checks import (
     entries,
     image_path,
-    read_json_object,
+    read_json,
     require_field,
     require_file,
-    require_image_folder,
+    require_image_folders,
     require_new,
     require_split,
 )
 from preprocessing.datasets.record import Caption, DatasetError, Record
-from preprocessing.storage import common_folder
 
 
 class CocoDataset:
@@ -37,14 +36,8 @@ class CocoDataset:
                 f"coco dataset: 'images' names the splits {sorted(images)}, 'annotations' {sorted(annotations)}; "
                 "both must name the same splits, at least one"
             )
-        self._images = {
-            split: require_image_folder(path, f"coco dataset, 'images.{split}'") for split, path in images.items()
-        }
+        self._images, self.root = require_image_folders(images, "coco dataset, images")
         self.splits = tuple(images)
-        try:
-            self.root = common_folder(list(self._images.values()))
-        except ValueError as error:
-            raise DatasetError(f"coco dataset, 'images': {error}") from error
         self._annotations, self._instances = (
             {split: require_file(path, f"coco dataset, '{option}.{split}'") for split, path in files.items()}
             for option, files in (("annotations", annotations), ("instances", instances or {}))
@@ -59,7 +52,7 @@ class CocoDataset:
         """Yield the records of a split in the order of its file; a DatasetError names the malformed entry."""
         require_split(split, self.splits)
         file = self._annotations[split]
-        content = read_json_object(file)
+        content = read_json(file, dict)
         names = self._names(content, split)
         captions: dict[int, list[Caption]] = {image_id: [] for image_id in names}
         seen: dict[str, str] = {}
@@ -96,7 +89,7 @@ class CocoDataset:
 
 def read_instances(file: Path) -> dict[str, list[str]]:
     """Return image id -> names of the objects labelled in it, each once; a DatasetError names the malformed entry."""
-    content = read_json_object(file)
+    content = read_json(file, dict)
     categories: dict[int, str] = {}
     for where, entry in entries(content, "categories", file):
         categories[require_field(entry, "id", int, where)] = require_field(entry, "name", str, where)

@@ -4,7 +4,6 @@ The files are those of https://github.com/google-research-datasets/Crisscrossed-
 images), sts (pairs of captions) and sits (captions with images), one of each for Karpathy's val and test split.
 """
 
-import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,8 +11,7 @@ from pathlib import Path
 
 from preprocessing.datasets.checks import require_file, require_folder
 from preprocessing.datasets.record import DatasetError
-from preprocessing.reading import damage_as
-from preprocessing.table import require_once
+from preprocessing.datasets.table import read_rows
 
 # Our name of a split -> the files' own.
 SPLIT_NAMES = {"dev": "val", "test": "test"}
@@ -64,36 +62,25 @@ def read_crisscrossed(folder: str | Path, split: str) -> Crisscrossed:
 
 
 def _ratings(file: Path, first: tuple[str, re.Pattern[str]], second: tuple[str, re.Pattern[str]]) -> Iterator[Rating]:
-    with (
-        damage_as(DatasetError, f"{file}: not a table in utf-8", "download it again"),
-        file.open(encoding="utf-8-sig", newline="") as lines,
-    ):
-        rows = csv.DictReader(lines)
-        wanted = [first[0], second[0], "agg_score"]
-        missing = [name for name in wanted if name not in (rows.fieldnames or ())]
-        require_once(rows.fieldnames or (), wanted)
-        if missing:
-            raise DatasetError(
-                f"{file}: the header has no {', '.join(missing)}; take the file without '_raw' from the release"
-            )
-        for row in rows:
-            where = f"{file}:{rows.line_num}"
-            ids = [_identifier(row[name], pattern, f"{where}: {name}") for name, pattern in (first, second)]
-            yield Rating(ids[0], ids[1], _score(row["agg_score"], where))
+    columns = [first[0], second[0], "agg_score"]
+    for number, (one, other, score) in read_rows(file, columns, "take the file without '_raw' from the release"):
+        where = f"{file}, row {number}"
+        ids = [_identifier(name, *column, where) for name, column in ((one, first), (other, second))]
+        yield Rating(ids[0], ids[1], _score(score, where))
 
 
-def _identifier(name: str | None, pattern: re.Pattern[str], where: str) -> str:
-    match = pattern.fullmatch(name or "")
+def _identifier(name: str, column: str, pattern: re.Pattern[str], where: str) -> str:
+    match = pattern.fullmatch(name)
     if match is None:
-        raise DatasetError(f"{where} is {name!r}, expected a name as in {pattern.pattern!r}; the file may be cut short")
+        raise DatasetError(f"{where}: {column} is {name!r}, expected a name as in {pattern.pattern!r}")
     return match[1]
 
 
-def _score(text: str | None, where: str) -> float:
+def _score(text: str, where: str) -> float:
     try:
-        score = float(text or "")
+        score = float(text)
     except ValueError:
         score = -1.0
     if not 0 <= score <= 5:
-        raise DatasetError(f"{where}: agg_score is {text!r}, a number from 0 to 5 is needed; the file may be cut short")
+        raise DatasetError(f"{where}: agg_score is {text!r}, a number from 0 to 5 is needed")
     return score

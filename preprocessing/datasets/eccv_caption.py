@@ -6,7 +6,7 @@ captions, and for 1,332 captions their images, by the ids of the Karpathy reader
 
 from pathlib import Path
 
-from preprocessing.datasets.checks import read_json_object, require_file, require_folder
+from preprocessing.datasets.checks import read_json, require_file, require_folder
 from preprocessing.datasets.record import DatasetError
 
 _FILES = ("eccv_image_to_caption.json", "eccv_caption_to_image.json")
@@ -29,7 +29,7 @@ def read_eccv(folder: str | Path) -> tuple[list[IdPair], list[IdPair]]:
 
 def _pairs(file: Path) -> list[IdPair]:
     pairs = []
-    for query, items in read_json_object(file).items():
+    for query, items in read_json(file, dict).items():
         if not isinstance(items, list) or not items or not all(type(item) is int for item in items):
             raise DatasetError(f"{file}: {query} holds {items!r:.80}, a list of ids is needed; download it again")
         pairs += [(query, str(item)) for item in dict.fromkeys(items)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from preprocessing.datasets.checks import (
     load_array,
-    read_json_object,
+    read_json,
     require_file,
     require_folder,
     require_new,
@@ -53,7 +53,7 @@ class HgrDataset:
         require_split(split, self.splits)
         names_file = self._names / f"{split}{_NAMES_ENDING}"
         names = _names(names_file)
-        captions = read_json_object(self._captions)
+        captions = read_json(self._captions, dict)
         features = require_file(
             self._features / f"{split}_ft.{'npy' if self._averaged else 'hdf5'}", f"features of split {split!r}"
         )
@@ -72,9 +72,7 @@ class HgrDataset:
 
 
 def _names(file: Path) -> list[str]:
-    names = load_array(require_file(file, "hgr dataset"), "names of videos, an array of text, are")
-    if names.ndim != 1 or names.dtype.kind != "U":
-        raise DatasetError(f"{file}: {names.dtype} of shape {names.shape} where an array of names is needed")
+    names = load_array(require_file(file, "hgr dataset"), "names of videos, an array of text, are", "U", [1])
     seen: dict[str, str] = {}
     for row, name in enumerate(names.tolist()):
         require_new(seen, "video", name, f"{file}, row {row}")
@@ -84,11 +82,11 @@ def _names(file: Path) -> list[str]:
 
 
 def _require_rows(file: Path, videos: int, names: Path) -> None:
-    features = load_array(file, "averaged features, floats of shape (videos, width), are")
-    if features.ndim != 2 or features.dtype.kind != "f" or len(features) != videos:
+    rows = len(load_array(file, "averaged features, floats of shape (videos, width), are", "f", [2]))
+    if rows != videos:
         raise DatasetError(
-            f"{file}: {features.dtype} of shape {features.shape}; a row for each of the {videos} videos of {names} is "
-            "needed: the files belong to different releases or one is cut short"
+            f"{file}: {rows} rows for the {videos} videos of {names}; the files belong to different releases or one is "
+            "cut short"
         )
 
 

@@ -1,21 +1,17 @@
 """Reader of WebDataset shards of images and captions, as img2dataset writes them."""
 
 import contextlib
-import io
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path, PurePosixPath
 
-import pyarrow as pa
-import pyarrow.parquet
-
-from preprocessing.datasets.checks import require_image_folder, require_split
+from preprocessing.datasets.checks import require_image_folders, require_split
 from preprocessing.datasets.record import Archive, Caption, DatasetError, Record
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage import Entry, StorageError, common_folder, is_s3, join, open_address, open_storage, relative
+from preprocessing.storage import Entry, StorageError, is_s3, join, open_address, open_storage, relative
 from preprocessing.storage.address import leads_out, require_inner_name
 
 # Bytes of a caption's file: a header may claim any number, and a sparse member stands for any number of zeros.
@@ -32,11 +28,8 @@ class ImageShardsDataset:
     """
 
     def __init__(self, folders: Mapping[str, str | Path]) -> None:
-        self._folders = {
-            split: require_image_folder(path, f"webdataset, 'folders.{split}'") for split, path in folders.items()
-        }
+        self._folders, self.root = require_image_folders(folders, "webdataset, folders")
         self.splits = tuple(folders)
-        self.root = common_folder(list(self._folders.values()))
         for split, folder in self._folders.items():
             if next(_archives(folder), None) is None:
                 raise DatasetError(f"webdataset, 'folders.{split}': {folder} holds no *.tar")
@@ -73,22 +66,12 @@ class _Tar:
             yield from _records(archive, self.path, self.split)
 
     def images(self) -> int | None:
-        """Return the number by `00000_stats.json` or `00000.parquet`, which img2dataset writes next to `00000.tar`."""
+        """Return the number by `00000_stats.json`, which img2dataset writes next to `00000.tar`."""
         folder, _, name = self.path.rpartition("/")
-        storage, stem = open_storage(folder), name.removesuffix(".tar")
-        for beside, count in ((f"{stem}_stats.json", _count_of_stats), (f"{stem}.parquet", _count_of_rows)):
-            with contextlib.suppress(OSError, StorageError, ValueError, LookupError, TypeError, pa.ArrowException):
-                return count(storage.read(beside))
+        with contextlib.suppress(OSError, StorageError, ValueError, LookupError, TypeError):
+            stats = open_storage(folder).read(f"{name.removesuffix('.tar')}_stats.json")
+            return int(parse_json(stats)["successes"])
         return None
-
-
-def _count_of_stats(data: bytes) -> int:
-    return int(parse_json(data)["successes"])
-
-
-def _count_of_rows(data: bytes) -> int:
-    table = pyarrow.parquet.read_table(io.BytesIO(data), columns=["status"])
-    return len([status for status in table["status"].to_pylist() if status == "success"])
 
 
 def _archives(folder: str) -> Iterator[Entry]:

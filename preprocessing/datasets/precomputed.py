@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from preprocessing.datasets.checks import load_array, numbered_lines, require_folder, require_new, require_split
+from preprocessing.datasets.checks import (
+    load_array,
+    numbered_lines,
+    require_file,
+    require_folder,
+    require_new,
+    require_split,
+)
 from preprocessing.datasets.record import Caption, DatasetError, Record
 
 CAPTIONS_PER_IMAGE = 5
@@ -34,10 +41,12 @@ class PrecomputedDataset:
     def records(self, split: str) -> Iterator[Record]:
         """Yield the records of a split, one an image, in the order of its files; a DatasetError says what is wrong."""
         require_split(split, self.splits)
-        captions_file, ids_file, features_file = (self._file(split, ending) for ending in _FILES)
+        captions_file, ids_file, features_file = (
+            require_file(self._folder / f"{split}_{ending}", f"split {split!r}") for ending in _FILES
+        )
         captions = [text for _, text in numbered_lines(captions_file)]
         ids = [line.strip() for _, line in numbered_lines(ids_file)]
-        rows = _feature_rows(features_file)
+        rows = len(load_array(features_file, "floats of shape (images, regions, features) are", "f", [2, 3]))
         if not captions or len(captions) % CAPTIONS_PER_IMAGE:
             raise DatasetError(
                 f"{captions_file}: {len(captions)} captions are not five an image; the file is cut short or not of "
@@ -54,12 +63,6 @@ class PrecomputedDataset:
                 split,
                 tuple(Caption(f"{split}#{line}", captions[line]) for line in lines),
             )
-
-    def _file(self, split: str, ending: str) -> Path:
-        path = self._folder / f"{split}_{ending}"
-        if not path.is_file():
-            raise DatasetError(f"split {split!r} is incomplete: there is no file {path}")
-        return path
 
 
 def _rows_per_image(rows: int, captions: int, file: Path) -> int:
@@ -89,12 +92,3 @@ def _distinct_ids(ids: list[str], step: int, file: Path) -> list[str]:
                 )
         require_new(seen, "image id", image_id, f"{file}:{start + 1}")
     return list(seen)
-
-
-def _feature_rows(file: Path) -> int:
-    features = load_array(file, "floats of shape (images, regions, features) are")
-    if features.ndim not in (2, 3) or features.dtype.kind != "f":
-        raise DatasetError(
-            f"{file}: expected floats of shape (images, regions, features), found {features.dtype} {features.shape}"
-        )
-    return int(features.shape[0])

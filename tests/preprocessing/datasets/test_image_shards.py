@@ -5,8 +5,6 @@ import json
 import tarfile
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
 import webdataset
 from PIL import Image
@@ -83,15 +81,6 @@ def test_archives_are_listed_and_not_opened(tmp_path: Path) -> None:
     assert first.stamp == ("00000.tar", status.st_size, str(status.st_mtime_ns))
     assert (first.images(), second.images()) == (2, None)
     assert [record.image_id for record in first] == ["00000/000000000", "00000/000000001"]
-
-
-def test_images_are_counted_by_the_parquet_where_there_are_no_stats(tmp_path: Path) -> None:
-    folder = write(tmp_path / "train")
-    rows = pa.table({"status": ["success", "failed_to_download", "success"], "caption": ["a", "b", "c"]})
-    pyarrow.parquet.write_table(rows, folder / "00000.parquet")
-    pyarrow.parquet.write_table(rows.drop_columns("status"), folder / "00001.parquet")
-    dataset = build_dataset("webdataset", folders={"train": folder})
-    assert [archive.images() for archive in dataset.archives("train")] == [2, None]
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "/x/b.tar", "/x/b.tar#c.jpg", "/x/b.tar#c.jpg@1", "/x/b.npy#3"])

@@ -1,6 +1,7 @@
 """Tables of images and captions: CSV, TSV and parquet, whole and damaged."""
 
 import gzip
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from preprocessing.datasets import Caption, DatasetError, Record, build_dataset
+from preprocessing.datasets.table import read_columns
 
 ROWS = 'image,caption,licence\na.jpg,A dog,x\na.jpg,"A dog, running",x\nin/b.png,"Two\nlines",y\n\nc.jpg,,y\n'
 
@@ -117,5 +119,26 @@ def test_a_cut_parquet_and_numbers_for_text_are_refused(tmp_path: Path) -> None:
 
 
 def test_other_files_are_no_tables(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"is no table: \.csv"):
+    with pytest.raises(DatasetError, match=r"is not a table: \.csv"):
         build_dataset("table", **write(tmp_path, name="t.xlsx"))
+
+
+@pytest.mark.parametrize("name", ["t.CSV", "t.tsv", "t.parquet"])
+def test_columns_of_a_table_without_the_rows_that_lack_one(tmp_path: Path, name: str) -> None:
+    if name == "t.parquet":
+        write_parquet(tmp_path / name, {"id": [1, 2, 3], "text": ["a dog, wet", "NA", None]})
+    else:
+        rows = [("id", "text", "more"), ("1", '"a dog, wet"', "x"), ("2", "NA", ""), ("3", "", "y")]
+        (tmp_path / name).write_text("\n".join(("\t" if name == "t.tsv" else ",").join(row) for row in rows))
+    assert read_columns(tmp_path / name, ["text", "id"]) == [["a dog, wet", "NA"], ["1", "2"]]
+    with pytest.raises(DatasetError, match="no column 'gone'"):
+        read_columns(tmp_path / name, ["gone"])
+
+
+def test_columns_of_what_is_not_a_table(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.csv")
+    odd = pyarrow.array([b"\xff.png"], pyarrow.binary()).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"image": odd}), tmp_path / "odd.parquet")
+    for name in ("fifo.csv", "gone.csv", "odd.parquet"):
+        with pytest.raises(DatasetError, match=name):
+            read_columns(tmp_path / name, ["image"])
