@@ -1,11 +1,40 @@
-"""Names to builders: how every family of parts turns a configured name into an object."""
+"""Names to builders: how every family of parts turns a configured name into an object, its own or a plugin's."""
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_ADDED: dict[str, dict[str, Callable[..., Any]]] = {}
+_ORIGINS: dict[tuple[str, str], str] = {}
+
+
+def add(family: str, name: str, build: Callable[..., Any], origin: str) -> None:
+    """Add a part to a family; ``origin`` says in messages, and next to saved models, where it comes from."""
+    _ADDED.setdefault(family, {})[name] = build
+    _ORIGINS[family, name] = origin
+
+
+def added(family: str) -> Mapping[str, Callable[..., Any]]:
+    """Return the builders that were added to a family, by name."""
+    return _ADDED.get(family, {})
+
+
+def origins(parts: Iterable[tuple[str, Any]]) -> dict[str, str]:
+    """Return where those of some parts come from that were added, as "pooling median" and so on."""
+    return {f"{family} {name}": _ORIGINS[family, name] for family, name in parts if (family, name) in _ORIGINS}
+
+
+def require(owner: object, needed: Mapping[str, str]) -> None:
+    """Raise ValueError if a part that a saved object needs, by what `origins` returned for it, was not added here."""
+    for part, origin in needed.items():
+        if tuple(part.rsplit(" ", 1)) not in _ORIGINS:
+            raise ValueError(
+                f"{owner} needs the {part} of {origin}: install that package, or name the file under `plugins:` in the "
+                "configuration or in VSE_PLUGINS"
+            )
 
 
 def choose(family: str, builders: Mapping[str, Callable[..., T]], name: str, **options: Any) -> T:
@@ -13,6 +42,7 @@ def choose(family: str, builders: Mapping[str, Callable[..., T]], name: str, **o
 
     ``family`` is what they build, for the message ("pooling"). ``dim`` is dropped for builders that have no use for it.
     """
+    builders = {**builders, **added(family)}
     if name not in builders:
         raise ValueError(f"unknown {family} {name!r}; known: {', '.join(builders)}{_nearest(name, builders)}")
     accepted = inspect.signature(builders[name]).parameters

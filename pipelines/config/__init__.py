@@ -25,6 +25,7 @@ from pipelines.config.training import (
 from pipelines.kinds import KINDS, LossConfig, trained_kind
 from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
+from pipelines.plugins import load_plugins
 from pipelines.schema.captions import ParsingConfig, PoolsConfig
 from pipelines.schema.error import ConfigError
 from pipelines.schema.experiment import Experiment
@@ -32,7 +33,7 @@ from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, a
 from preprocessing.storage import Mirror, is_s3
 from preprocessing.storage.redaction import SecretAddress, secrets_in
 
-__all__ = ["DEFAULT_CONFIG", "ConfigError", "PipelineConfig", "load_config"]
+__all__ = ["DEFAULT_CONFIG", "ConfigError", "PipelineConfig", "load_config", "load_plugins"]
 
 DEFAULT_CONFIG = Path(__file__).resolve().with_name("data") / "scenes.yaml"
 
@@ -164,6 +165,12 @@ class RayConfig(Strict):
 class PipelineConfig(Strict):
     """Everything a pipeline run is determined by."""
 
+    plugins: tuple[str, ...] = Field(
+        (),
+        exclude_if=lambda plugins: not plugins,
+        description="modules with parts of one's own (docs/extending.md), which are imported: NAME of NAME.py next to "
+        "this file, or of an importable module; installed packages join by themselves",
+    )
     name: str = Field("scenes", pattern=_IDENTIFIER, description="name of the experiment and of the registered model")
     preset: str = Field(
         "vse_infty", description="published system whose model, loss and hyperparameters are the defaults"
@@ -353,6 +360,7 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> PipelineCon
 def from_layers(layers: Sequence[Layer]) -> PipelineConfig:
     """Merge layers into a configuration; raises ConfigError as `load_config`."""
     values = merged(layers)
+    load_plugins(values.get("plugins", ()))
     try:
         return PipelineConfig.model_validate(values)
     except ValidationError as error:

@@ -9,7 +9,7 @@ from pipelines.schema.fields import AbsolutePath, Address, Int, Strict
 from pipelines.schema.variants import Variants
 
 
-class _Dataset(Strict):
+class DatasetSettings(Strict):
     """Keys of every data set, whatever its format."""
 
     train_split: str = Field("train", description="split that is trained on; the vocabulary comes from it alone")
@@ -20,7 +20,7 @@ class _Dataset(Strict):
         return self.model_dump(mode="json", exclude={"format", "train_split", "eval_split"})
 
 
-class FlickrDataset(_Dataset):
+class FlickrDataset(DatasetSettings):
     """Flickr8k or Flickr30k as published: a folder of images, a token file, one file of names for each split."""
 
     format: Literal["flickr"]
@@ -29,7 +29,7 @@ class FlickrDataset(_Dataset):
     splits: dict[str, AbsolutePath] = Field(description="split -> file of image names, one a line", min_length=1)
 
 
-class KarpathyDataset(_Dataset):
+class KarpathyDataset(DatasetSettings):
     """Karpathy and Fei-Fei's JSON for Flickr8k, Flickr30k and COCO (dataset_*.json)."""
 
     format: Literal["karpathy"]
@@ -45,7 +45,7 @@ class KarpathyDataset(_Dataset):
     )
 
 
-class CocoDataset(_Dataset):
+class CocoDataset(DatasetSettings):
     """COCO's own captions JSON, one file and one folder of images for each split."""
 
     format: Literal["coco"]
@@ -58,7 +58,7 @@ class CocoDataset(_Dataset):
     )
 
 
-class TableDataset(_Dataset):
+class TableDataset(DatasetSettings):
     """Tables with a row for each image and caption, the rows of an image together."""
 
     format: Literal["table"]
@@ -72,7 +72,7 @@ class TableDataset(_Dataset):
     caption_column: str = Field("caption", description="name of the captions' column; in parquet also lists of them")
 
 
-class ImageShardsDataset(_Dataset):
+class ImageShardsDataset(DatasetSettings):
     """WebDataset shards as img2dataset writes them: tar archives of KEY.jpg with KEY.txt or KEY.json."""
 
     format: Literal["webdataset"]
@@ -81,7 +81,7 @@ class ImageShardsDataset(_Dataset):
     )
 
 
-class PrecomputedDataset(_Dataset):
+class PrecomputedDataset(DatasetSettings):
     """Region features as SCAN and VSE-infinity released them: {split}_ims.npy, {split}_caps.txt, {split}_ids.txt."""
 
     format: Literal["precomputed"]
@@ -111,7 +111,7 @@ class PrecomputedDataset(_Dataset):
         return self
 
 
-class HgrDataset(_Dataset):
+class HgrDataset(DatasetSettings):
     """Videos as HGR released MSR-VTT and VATEX: public_split/, annotation/RET/ and ordered_feature/ of one folder."""
 
     format: Literal["hgr"]
@@ -124,7 +124,7 @@ class HgrDataset(_Dataset):
     )
 
 
-class ScenesDataset(_Dataset):
+class ScenesDataset(DatasetSettings):
     """Generated images of coloured shapes with five captions each: the embedded default, which needs no files."""
 
     format: Literal["scenes"]
@@ -134,7 +134,7 @@ class ScenesDataset(_Dataset):
     )
 
 
-FORMATS = Variants("format")
+FORMATS = Variants("format", "format")
 Dataset = Annotated[
     FlickrDataset
     | KarpathyDataset

@@ -32,7 +32,7 @@ _Weights = Annotated[str, AfterValidator(_weights)]
 _ImageSize = Annotated[Int, Field(ge=32, le=8192)] | Literal["short_600"]
 
 
-class _Extraction(Strict):
+class FeatureSettings(Strict):
     """Keys of every extractor: how images become feature shards, which hold the features under the name `member`."""
 
     batch_size: Int = Field(32, gt=0, description="images in a forward pass")
@@ -56,7 +56,7 @@ class _Extraction(Strict):
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
-        return self.model_dump(mode="json", by_alias=True, exclude={"extractor", *_Decoding.model_fields})
+        return self.model_dump(mode="json", by_alias=True, exclude={"extractor", *DecodedFeatures.model_fields})
 
     @property
     def limits(self) -> dict[str, int]:
@@ -74,7 +74,7 @@ class _Extraction(Strict):
         return cast("Features", self)
 
 
-class _Decoding(_Extraction):
+class DecodedFeatures(FeatureSettings):
     """Keys of the extractors that decode images or videos."""
 
     max_pixels: Int | None = Field(
@@ -85,7 +85,7 @@ class _Decoding(_Extraction):
     )
 
 
-class NetworkFeatures(_Decoding):
+class NetworkFeatures(DecodedFeatures):
     """Computed by a vision network, trained or filled from a seed."""
 
     random_seed: Int | None = Field(
@@ -192,7 +192,7 @@ class ButdFeatures(NetworkFeatures):
     )
 
 
-class ImageFeatures(_Decoding):
+class ImageFeatures(DecodedFeatures):
     """The images themselves, as JPEG files, for an image encoder that is trained end to end (model.image.name)."""
 
     member: ClassVar[str] = "jpg"
@@ -200,7 +200,7 @@ class ImageFeatures(_Decoding):
     largest_side: Size = Field(640, description="in pixels; larger images are made smaller (COCO's have 640)")
 
 
-class PrecomputedFeatures(_Extraction):
+class PrecomputedFeatures(FeatureSettings):
     """Features that the data set brings along."""
 
     member: ClassVar[str] = "region"
@@ -210,7 +210,7 @@ class PrecomputedFeatures(_Extraction):
     )
 
 
-class ImportedFeatures(_Extraction):
+class ImportedFeatures(FeatureSettings):
     """Published features in the form in which they were published, joined with the data set's captions by image."""
 
     member: ClassVar[str] = "region"
@@ -227,7 +227,7 @@ class ImportedFeatures(_Extraction):
 _Together = Annotated[GridFeatures | PatchFeatures | PyramidFeatures | ButdFeatures, Variants("extractor")]
 
 
-class SeveralFeatures(_Decoding):
+class SeveralFeatures(DecodedFeatures):
     """Several features of the same images in one pass: each image is read and decoded once.
 
     Configurations that differ in `model_reads` alone share the shards.
@@ -248,7 +248,7 @@ class SeveralFeatures(_Decoding):
             raise ValueError(f"model_reads: {self.model_reads!r} is not among {', '.join(names)}")
         for part in self.of:
             defaults = type(part).model_fields
-            misplaced = [name for name in _Decoding.model_fields if getattr(part, name) != defaults[name].default]
+            misplaced = [name for name in DecodedFeatures.model_fields if getattr(part, name) != defaults[name].default]
             if misplaced:
                 raise ValueError(f"of: {', '.join(misplaced)} of {part.extractor} holds for all: set it next to `of`")
         return self
@@ -273,7 +273,7 @@ class SeveralFeatures(_Decoding):
         return {"of": [{"name": part.extractor, **part.options()} for part in self.of]}
 
 
-FEATURES = Variants("extractor")
+FEATURES = Variants("extractor", "extractor")
 Features = Annotated[
     GridFeatures
     | PatchFeatures

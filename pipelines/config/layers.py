@@ -58,8 +58,16 @@ def file_layers(path: Path, heirs: tuple[Path, ...] = ()) -> list[Layer]:
     base = values.pop("inherits", None)
     if base is not None and not isinstance(base, str):
         raise ConfigError(f"inherits: must name one file in the folder of {path}, got {base!r}")
+    if isinstance(values.get("plugins"), list):
+        values["plugins"] = [_plugin_next_to(path, name) for name in values["plugins"]]
     own = Layer(str(path), values)
     return [own] if base is None else [*file_layers(path.parent / base, (*heirs, path)), own]
+
+
+def _plugin_next_to(path: Path, name: Any) -> Any:
+    """Return the Python file of a plugin in the folder of a configuration; its name if there is none."""
+    file = path.absolute().parent / f"{str(name).removesuffix('.py')}.py"
+    return str(file) if file.is_file() else name
 
 
 def override_layer(item: str) -> Layer:

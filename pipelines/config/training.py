@@ -210,6 +210,15 @@ PROTOCOL_FOLDERS = {
 }
 
 
+class ProtocolSettings(Strict):
+    """Settings of a plugin's protocol; its own class has a literal for the name."""
+
+    name: str
+
+
+PROTOCOLS = Variants("name", "protocol")
+
+
 class EvaluationConfig(Strict):
     """Evaluation: the split's folds, protocols and their files."""
 
@@ -220,6 +229,11 @@ class EvaluationConfig(Strict):
         "(flickr8k_1k, flickr30k_1k, coco_1k: 5 folds, coco_5k, cxc: Crisscrossed Captions, eccv: ECCV Caption, "
         "msr_vtt, vatex); UniVSE's: under adversarial captions, of images by components, and the resolution of "
         "dependencies; and choices between similar captions of images of their own (sugarcrepe, winoground, aro)",
+    )
+    added: tuple[Annotated[ProtocolSettings, PROTOCOLS], ...] = Field(
+        (),
+        exclude_if=lambda added: not added,
+        description="protocols of plugins, each a mapping of its `name` and its settings",
     )
     first_images: Int | None = Field(
         None,

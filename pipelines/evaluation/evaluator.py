@@ -12,6 +12,7 @@ from pipelines.config.training import CHOICE_PROTOCOLS, GRAPH_PROTOCOLS, Evaluat
 from pipelines.kinds import saved_kind
 from pipelines.kinds.inputs import SplitData
 from pipelines.runtime.stage import StageDir, StageError
+from vse_core import registry
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -95,6 +96,8 @@ def rank(settings: EvaluationConfig, split: str, galleries: Sequence[Gallery], d
     yield retrieval(embedded, settings.folds)
     for name in named:
         yield RANKINGS[name](embedded)
+    for added in settings.added:
+        yield registry.added("protocol")[added.name](embedded, added)
 
 
 def collect(

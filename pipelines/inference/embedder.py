@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from pipelines.config import load_plugins
 from pipelines.inference.image_inputs import feature_width, model_inputs, set_size
 from pipelines.inference.text_embedder import TextEmbedder
 from preprocessing.features import FeaturesNF, RegionFeatures, build_extractor
@@ -23,6 +24,7 @@ from preprocessing.features.extractor import ExtractorError, FileExtractor
 from preprocessing.features.images import ImageError, image_bytes
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.address import require_inner_name
+from vse_core import registry
 from vse_core.digests import check_digests, write_digests
 from vse_core.evaluation.embedding import embed_images
 from vse_core.models import load_model
@@ -74,6 +76,7 @@ class Embedder:
     """
 
     def __init__(self, model: Path, extractor: Path, device: str | None = None) -> None:
+        load_plugins()
         self.device = device or default_device()
         use_tf32(False)  # which cuDNN may take otherwise
         self.model = load_model(model, self.device)
@@ -210,8 +213,8 @@ def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None
     if weights is not None and Path(weights).exists():
         _write_weights(directory / WEIGHTS, name, options.get("network"), Path(weights))
         options["weights"] = {"folder": WEIGHTS}
-    content = json.dumps({"name": name, "options": options}, indent=2)
-    (directory / EXTRACTOR).write_text(content + "\n", encoding="utf-8")
+    content = {"name": name, "options": options, "plugins": registry.origins([("extractor", name)])}
+    (directory / EXTRACTOR).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     write_digests(directory)
 
 
@@ -242,6 +245,7 @@ def _extractor_options(directory: Path, device: str) -> dict[str, Any]:
     with damage_as(ExtractorError, f"{path} describes no extractor", "restore the folder"):
         content = parse_json(path.read_bytes())
         options = {"name": content["name"], **content["options"]}
+        registry.require(f"the extractor in {directory}", content.get("plugins", {}))
         folder = options["weights"]["folder"] if isinstance(options.get("weights"), dict) else None
     if folder is not None:
         options["weights"] = str(directory / require_inner_name(folder, str(path), ExtractorError))

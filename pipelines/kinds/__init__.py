@@ -31,7 +31,7 @@ from preprocessing.reading import damage_as, parse_json
 KINDS: tuple[ModelKind, ...] = (AdversarialKind(), UnifiedKind(), HierarchicalKind())
 """The kinds that have settings of their own; all other models are two-tower models."""
 
-IMAGE_ENCODERS, TEXT_ENCODERS, LOSSES = Variants("name"), Variants("name"), Variants("name")
+IMAGE_ENCODERS, TEXT_ENCODERS, LOSSES = Variants("name"), Variants("name"), Variants("name", "loss")
 ImageEncoderConfig = Annotated[
     FeatureImageEncoderConfig
     | BackboneImageEncoderConfig

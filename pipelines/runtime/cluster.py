@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pipelines.plugins import worker_environment
 from pipelines.runtime import ray_internals
 from pipelines.runtime.errors import full_folders
 from preprocessing.storage.redaction import RedactedError, give_to_children
@@ -72,7 +73,7 @@ def join_or_start(address: str | None) -> None:
             if address is None:
                 _start_local()
             else:
-                ray.init(address=address, logging_level="WARNING")
+                ray.init(address=address, logging_level="WARNING", runtime_env=worker_environment())
     except Exception as error:  # a start that fails raises this very class, a connection one of many others
         where = f"ray.address {address}" if address else "Ray on this machine"
         reason = str(error).strip().partition("\n")[0]
@@ -117,4 +118,9 @@ def _start_local() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
     give_to_children()
     # With the dashboard, which is the default, although nobody may look at it: Ray Train asks its state API.
-    ray_internals.init_local(num_cpus=local_cpus(), object_store_memory=_OBJECT_STORE_BYTES, logging_level="WARNING")
+    ray_internals.init_local(
+        num_cpus=local_cpus(),
+        object_store_memory=_OBJECT_STORE_BYTES,
+        logging_level="WARNING",
+        runtime_env=worker_environment(),
+    )

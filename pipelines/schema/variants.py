@@ -6,15 +6,20 @@ from typing import Any, get_args
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import PydanticKnownError, core_schema
 
+FAMILIES: dict[str, "Variants"] = {}
+"""Those that plugins may add to, by the family of parts that they set up."""
+
 
 class Variants:
     """The settings classes of a section by the value of the key that chooses one.
 
     `Annotated[A | B, Variants("name")]` is a field that holds an A or a B, whichever has the mapping's `name` as its
-    literal, or a class that was added.
+    literal, or a class that was added. `family` is the name in `FAMILIES`.
     """
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, family: str | None = None) -> None:
+        if family is not None:
+            FAMILIES[family] = self
         self.key = key
         self.classes: dict[str, type[BaseModel]] = {}
 

@@ -13,6 +13,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp
 
+from pipelines.plugins import plugin_variable
 from pipelines.registry.models import pin
 from pipelines.retrieval.search_model import Target, default_tracking_uri, load_search_model
 from pipelines.runtime import cluster, ray_internals
@@ -135,7 +136,7 @@ def search_deployment(replicas: int = 1, max_replicas: int = 1, gpus: float = 0)
         half = limits.PER_REPLICA / 2
         autoscaling = {"min_replicas": replicas, "max_replicas": max_replicas, "target_ongoing_requests": half}
         scaling = {"autoscaling_config": autoscaling}
-    environment = ray_internals.SERVE_SETTINGS | cluster.KEEP_MEMORY
+    environment = ray_internals.SERVE_SETTINGS | cluster.KEEP_MEMORY | plugin_variable()
     return serve.deployment(SearchReplica).options(
         name="search",
         max_ongoing_requests=limits.MAX_REQUESTS,  # the guard admits fewer

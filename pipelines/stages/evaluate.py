@@ -7,6 +7,7 @@ from typing import Any
 from pipelines.config import PipelineConfig
 from pipelines.evaluation.evaluator import GALLERY, NAME, PICTURES, VERSION, EvaluationData, evaluate_into
 from pipelines.evaluation.protocol_files import protocol_files
+from pipelines.plugins import sources
 from pipelines.runtime.stage import Plans, StageDir, StagePlan, StageReport, check_outputs, content_digest, fingerprint
 from pipelines.stages.extractor_identity import read_extractor
 from pipelines.stages.shard_work import log_splits
@@ -68,6 +69,9 @@ def evaluation_content(config: PipelineConfig, upstream: Plans) -> dict[str, Any
     content = {"split": split, "folds": evaluation.folds, "protocols": evaluation.protocols}
     for name, files in protocol_files(evaluation, split).items():
         content[name] = [content_digest(file) for file in files]
+    if evaluation.added:
+        content["added"] = [settings.model_dump(mode="json") for settings in evaluation.added]
+        content |= sources(evaluation)
     if evaluation.first_images is not None:
         content["first_images"] = evaluation.first_images
     if config.reads_graphs:

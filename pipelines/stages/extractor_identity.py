@@ -14,6 +14,7 @@ from typing import Any
 from pipelines.config import ConfigError
 from pipelines.config.datasets import Dataset as DatasetConfig
 from pipelines.config.features import EXTRACTORS, Features, NetworkFeatures, SeveralFeatures
+from pipelines.plugins import sources
 from pipelines.runtime.stage import fingerprint
 from preprocessing import extraction
 from preprocessing.datasets import Dataset
@@ -43,7 +44,7 @@ def extractor_identity(features: Features, mirror: Mirror) -> dict[str, Any]:
 
     Raises ConfigError if an extractor cannot be built.
     """
-    identities = [_identity(part, mirror) for part in features.parts]
+    identities = [_identity(part, mirror) | sources(part) for part in features.parts]
     return identities[0] if len(identities) == 1 else {"several": identities}
 
 
@@ -75,7 +76,7 @@ def _identity(features: Features, mirror: Mirror) -> dict[str, Any]:
     with damage_as(ConfigError, f"features: {origin} is incomplete", "copy it again, or remove broken links"):
         stamps = sorted([str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files)
     versions = [metadata.version(package) for package in ("transformers", "timm", "torchvision", "pillow")]
-    key = fingerprint([name, options, stamps, *versions])
+    key = fingerprint([name, options, stamps, *versions, *sources(features).items()])
     return _cached(mirror, key, lambda: _computed_identity(name, json.dumps(options), key))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
 from pipelines.kinds.inputs import SplitPaths
+from pipelines.plugins import sources
 from pipelines.runtime.stage import (
     MANIFEST,
     Plans,
@@ -240,7 +241,7 @@ def _stage(config: PipelineConfig, upstream: Plans) -> StageDir:
     if config.kind.reads_graphs:
         content["graphs"] = upstream["parse"].fingerprint
         content["pools"] = config.pools.model_dump(mode="json")
-    content |= config.kind.versions()
+    content |= config.kind.versions() | sources(config.model, config.loss)
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 

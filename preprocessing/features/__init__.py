@@ -1,6 +1,6 @@
 """Feature extractors: from images to sets of feature vectors, behind one protocol."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -28,7 +28,8 @@ __all__ = [
 TINY_RESNET = str(Path(__file__).with_name("tiny_resnet"))
 
 # Modules and classes, imported when asked for: torch and transformers take seconds, and reading images needs neither.
-EXTRACTORS = {
+# Plugins add builders.
+EXTRACTORS: dict[str, tuple[str, str] | Callable[..., Extractor]] = {
     "butd": ("butd.extractor", "ButdExtractor"),
     "grid": ("grid", "GridExtractor"),
     "patches": ("patches", "PatchExtractor"),
@@ -46,8 +47,8 @@ def build_extractor(name: str, max_pixels: int | None = None, **options: Any) ->
 
     ExtractorError: weights that cannot be loaded, or options that do not fit together.
     """
-    module, class_name = EXTRACTORS[name]
-    build = _several if name == "several" else getattr(import_module(f"{__name__}.{module}"), class_name)
+    entry = _several if name == "several" else EXTRACTORS[name]
+    build = entry if callable(entry) else getattr(import_module(f"{__name__}.{entry[0]}"), entry[1])
     built: Any = build(**options)
     if max_pixels is not None:
         built.max_pixels = max_pixels

@@ -9,6 +9,7 @@ from vse_core.digests import check_digests, damage_named
 from vse_core.models.build import build_model
 from vse_core.models.hub import MODEL, local_folder
 from vse_core.models.model import SPECIFICATION, WEIGHTS, Model
+from vse_core.registry import require
 
 
 def load_model(directory: Path | str, device: str = "cpu") -> Model:
@@ -26,7 +27,10 @@ def load_model(directory: Path | str, device: str = "cpu") -> Model:
     check_digests(directory, SPECIFICATION, WEIGHTS)
     check_digests(directory)
     with damage_named(directory / SPECIFICATION):
-        model = build_model(**json.loads((directory / SPECIFICATION).read_text(encoding="utf-8")))
+        specification = json.loads((directory / SPECIFICATION).read_text(encoding="utf-8"))
+    require(f"the model in {directory}", specification.pop("plugins", {}))
+    with damage_named(directory / SPECIFICATION):
+        model = build_model(**specification)
     load_weights(model, directory)
     _merge_updates(model)
     return model.to(device).eval()
