@@ -1,7 +1,7 @@
 """Parts from outside of the package: modules that a configuration names, and installed ones.
 
-A plugin is a module with a function `register(vse)`, which is handed a `Registrar`. `pipelines.config.load_plugins` loads
-them: the settings that they add to are known there.
+A plugin is a module with a function `register(vse)`, which is handed a `Registrar`. Import `load_plugins` from
+`pipelines.config`, which has the settings that plugins add to.
 """
 
 from __future__ import annotations

@@ -165,12 +165,6 @@ class RayConfig(Strict):
 class PipelineConfig(Strict):
     """Everything a pipeline run is determined by."""
 
-    plugins: tuple[str, ...] = Field(
-        (),
-        exclude_if=lambda plugins: not plugins,
-        description="modules with parts of one's own (docs/extending.md), which are imported: NAME of NAME.py next to "
-        "this file, or of an importable module; installed packages join by themselves",
-    )
     name: str = Field("scenes", pattern=_IDENTIFIER, description="name of the experiment and of the registered model")
     preset: str = Field(
         "vse_infty", description="published system whose model, loss and hyperparameters are the defaults"
@@ -179,6 +173,12 @@ class PipelineConfig(Strict):
     work_dir: AbsolutePath = Field(
         default_factory=lambda: Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work"),
         description="folder for everything that is written; shared between the machines of a cluster, or with storage",
+    )
+    plugins: tuple[str, ...] = Field(
+        (),
+        exclude_if=lambda plugins: not plugins,
+        description="modules with parts of one's own (docs/extending.md), which are imported: NAME of NAME.py next to "
+        "this file, or of an importable module; installed packages join by themselves",
     )
     dataset: Dataset = Field(description="images and captions")
     features: Features = Field(description="features of the images, which the image encoder takes")
