@@ -333,16 +333,6 @@ class PipelineConfig(Strict):
             raise ValueError("training.feature_dropout: there are no features before the backbone; set it to 0")
         return self
 
-    @model_validator(mode="after")
-    def _views_are_several(self) -> PipelineConfig:
-        if self.model.image.view_count > 1:
-            return self
-        if self.training.view_dropout:
-            raise ValueError(
-                "training.view_dropout: has no effect on one view; set it to 0, or model.image.views to 2 or more"
-            )
-        return self
-
 
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> PipelineConfig:
     """Load a configuration.

@@ -19,7 +19,7 @@ from pipelines.schema.error import ConfigError
 PRESETS = Path(__file__).resolve().with_name("presets")
 DISCRIMINATORS = ("name", "format", "extractor")
 # Settings of earlier versions, accepted at the value that turned them off.
-REMOVED: dict[tuple[str, str], Any] = {("loss", "view_orthogonality"): 0}
+REMOVED: dict[tuple[str, str], Any] = {("loss", "view_orthogonality"): 0, ("training", "view_dropout"): 0}
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 

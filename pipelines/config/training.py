@@ -79,15 +79,6 @@ class TrainingConfig(Strict):
         description="fraction of the feature dimensions dropped for each training image, against overfitting on "
         "a few thousand images (no paper has it)",
     )
-    view_dropout: Float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        # A new setting leaves the fingerprints of earlier runs as they were.
-        exclude_if=lambda rate: rate == 0,
-        description="probability that a view of a training image is left out of the comparison, though never all of "
-        "them, so that each learns to do alone (no paper has it)",
-    )
     image_augmentation: bool = Field(
         False, description="crop and mirror images at random, if a backbone is fine-tuned (VSE-infinity's code)"
     )

@@ -26,11 +26,6 @@ class Encoder(Strict):
 
     others: ClassVar[set[str]] = set()
 
-    @property
-    def view_count(self) -> int:
-        """K, the vectors of an image: 1 unless an encoder says otherwise."""
-        return 1
-
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of the encoder's builder in `vse_core`, the aggregator as a mapping."""
         return self.model_dump(mode="json", exclude=self.others)
@@ -53,11 +48,6 @@ class FeatureImageEncoderConfig(Encoder):
     dropout: Float = Field(
         0.0, ge=0, lt=1, description="share of the projected values that training leaves out (HGR's code: 0.2)"
     )
-
-    @property
-    def view_count(self) -> int:
-        """K, the vectors of an image."""
-        return max(self.views, self.projections)
 
     @model_validator(mode="after")
     def _fits_together(self) -> FeatureImageEncoderConfig:
@@ -107,11 +97,6 @@ class BackboneImageEncoderConfig(Encoder):
     learning_rate_factor: Float = Field(
         gt=0, le=1, description="share of training.learning_rate (VSE-infinity: 0.1 from ImageNet, 0.01 from detectors)"
     )
-
-    @property
-    def view_count(self) -> int:
-        """K, the vectors of an image."""
-        return self.views
 
     @model_validator(mode="after")
     def _has_one_origin(self) -> BackboneImageEncoderConfig:

@@ -57,7 +57,6 @@ from vse_core.training.schedule import fixed_blocks
 from vse_core.training.sharding import forget_gathered, shard
 from vse_core.training.state import Progress, load_state
 from vse_core.training.step import LocalBatch, NonFiniteLossError, StepResult, check_finite, training_step
-from vse_core.training.view_dropout import ViewDropout
 
 EVALUATION_BATCH = 128
 
@@ -173,8 +172,6 @@ class Trainer:
             seed=seed,
             caption_augmentation=training.caption_augmentation,
             extra=self.kind.train_inputs(self.settings.kind_settings, train, self.caption_encoder, self.directory),
-            views=self.settings.model.image.view_count,
-            view_dropout=training.view_dropout,
             pin=self.device.type == "cuda",
         )
 
@@ -198,8 +195,6 @@ class Trainer:
             self.model.image_encoder.fix_blocks(fixed)
         chunk_size = self.training.chunk_size
         trained = self.kind.trained(self.model if chunk_size is None else ChunkedModel(self.model, chunk_size))
-        if self.training.view_dropout:
-            trained = ViewDropout(trained)
         if world_size() == 1 or self._is_sharded:
             return trained
         devices = [self.device] if self.device.type == "cuda" else None
@@ -279,8 +274,7 @@ class Trainer:
     def _model_inputs(self, batch: Batch, step: int) -> tuple[Any, ...]:
         """Return the arguments of the trained module in a step, counted from 0."""
         extra = self.kind.step_inputs(self.settings.loss, batch, step, self.steps_per_epoch)
-        views = (batch.extra["views_BK"],) if self.training.view_dropout else ()
-        return (*views, batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B, *extra)
+        return (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B, *extra)
 
     def _log_step(self, observer: Observer, report: StepReport, metrics: dict[str, float]) -> None:
         append_loss(self.directory, report.step, metrics["train/loss"])

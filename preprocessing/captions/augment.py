@@ -136,18 +136,6 @@ def drop_dimensions(width: int, rate: float, rng: np.random.Generator) -> npt.ND
     return np.where(rng.random(width) < rate, 0.0, 1 / (1 - rate)).astype(np.float16)
 
 
-def drop_views(count: int, rate: float, rng: np.random.Generator) -> npt.NDArray[np.intp]:
-    """Choose what an image is compared by: for each of K views itself, or with probability ``rate`` one that stays.
-
-    At least one stays (as of regions), and a view that is left out has the place of one that stays, each as likely: the
-    largest similarity is the largest of those that stay (no paper has it).
-    """
-    kept = _kept_rows(rng.random(count), rate)
-    places_K = rng.choice(kept, count)
-    places_K[kept] = kept
-    return places_K
-
-
 def _kept_rows(draws_N: npt.NDArray[np.float64], rate: float) -> npt.NDArray[np.intp]:
     kept = np.flatnonzero(draws_N > rate)
     return kept if len(kept) else np.array([np.argmax(draws_N)])

@@ -31,7 +31,6 @@ SIZE_STREAM = 0
 CAPTION_STREAM = 1
 PIXEL_STREAM = 2
 FEATURE_STREAM = 5  # negatives and adversarial captions have 3 and 4
-VIEW_STREAM = 6
 # Batches alive at once in training: two prefetched, one in preparation, the consumer's and its last one.
 _ALIVE = 5
 

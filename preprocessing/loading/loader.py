@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from preprocessing.captions.augment import drop_views, sample_rng
+from preprocessing.captions.augment import sample_rng
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.batch import Batch, collate, pad_tokens
-from preprocessing.loading.image_source import CAPTION_STREAM, VIEW_STREAM, ImageSource
+from preprocessing.loading.image_source import CAPTION_STREAM, ImageSource
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from preprocessing.prefetch import prefetch
 from preprocessing.shards.reader import ShardReader
@@ -42,9 +42,6 @@ class TrainLoader:
         seed: of the captions' augmentation.
         caption_augmentation: mask, replace and delete tokens, as the caption encoder does it; ``words`` keeps the ends.
         extra: gives what the model takes besides images and tokens.
-        views: K of an image.
-        view_dropout: probability with which an image is trained without one of its views (:func:`drop_views`); where
-            there is any, batches have ``views_BK`` in `extra`.
         prefetch: batches that a background thread prepares in advance.
         pin: let that thread copy them to page-locked memory, from which copies to a GPU are asynchronous.
         wait_seconds: time that consumers have waited for batches so far, over all epochs.
@@ -60,8 +57,6 @@ class TrainLoader:
     seed: int
     caption_augmentation: bool | Literal["words"]
     extra: CaptionInputs | None = None
-    views: int = 1
-    view_dropout: float = 0.0
     prefetch: int = 2
     pin: bool = False
 
@@ -118,12 +113,9 @@ class TrainLoader:
         image_tensors = self.images.augmented(images.tolist(), epoch, captions.tolist())
         tokens = [self._tokens(epoch, caption) for caption in captions.tolist()]
         batch = collate(image_tensors, tokens, images, captions, self.caption_encoder.pad_id)
-        extra = {} if self.extra is None else self.extra(captions, epoch, batch.tokens_BL.shape[1])
-        if self.view_dropout:
-            rngs = (sample_rng(self.seed, epoch, caption, VIEW_STREAM) for caption in captions.tolist())
-            places = [drop_views(self.views, self.view_dropout, rng) for rng in rngs]
-            extra["views_BK"] = torch.from_numpy(np.stack(places))
-        return replace(batch, extra=extra)
+        return (
+            batch if self.extra is None else replace(batch, extra=self.extra(captions, epoch, batch.tokens_BL.shape[1]))
+        )
 
     def _tokens(self, epoch: int, caption: int) -> npt.NDArray[np.int32]:
         ids_L = self.tokens.ids(caption)

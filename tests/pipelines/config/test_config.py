@@ -303,28 +303,12 @@ def test_projections_are_views() -> None:
     for other in ("model.image.views=3", "model.image.mlp=true"):
         assert "or projections to 1" in message("model.image={projections: 2, mlp: false}", other)
     assert "no effect without the MLP" in message("model.image={mlp: false, norm_rows: padded}")
-    assert load_config(None, ["model.image={projections: 2, mlp: false}"]).model.image.view_count == 2
-
-
-@pytest.mark.parametrize("option", ["training.view_dropout"])
-def test_what_makes_views_differ_takes_several_of_them(option: str) -> None:
-    assert f"{option}: has no effect on one view" in message(f"{option}=0.1")
-    section, key = option.split(".")
-    config = load_config(None, [f"{option}=0.1", "model.image.views=2"])
-    assert getattr(getattr(config, section), key) == 0.1
-    # Left out where it has no effect: the fingerprints of runs without it stay as they were.
-    assert key in str(config.model_dump())
-    assert key not in str(load_config(None, ["model.image.views=2"]).model_dump())
+    load_config(None, ["model.image={projections: 2, mlp: false}"])
 
 
 def test_a_removed_setting_may_be_off() -> None:
-    load_config(None, ["loss.view_orthogonality=0"])
+    load_config(None, ["loss.view_orthogonality=0", "training.view_dropout=0"])
     assert "unknown key" in message("loss.view_orthogonality=0.1")
-
-
-def test_views_by_projections_are_views() -> None:
-    load_config(None, ["preset=mv_vse_release", "training.view_dropout=0.2"])
-    assert "has no effect on one view" in message("preset=univse", "training.view_dropout=0.2")
 
 
 @pytest.mark.parametrize("name", sorted(POOLINGS))

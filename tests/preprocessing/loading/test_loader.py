@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from preprocessing.captions.augment import drop_grids, drop_regions, drop_views, sample_rng
+from preprocessing.captions.augment import drop_grids, drop_regions, sample_rng
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.batch import Batch
@@ -47,14 +47,11 @@ def make_loader(
     captions: bool | Literal["words"] = True,
     batch: int = BATCH,
     dropout: float = 0.0,
-    view_dropout: float = 0.0,
 ) -> TrainLoader:
     sampler = BatchSampler(reader.num_captions, batch, SEED)
     images = FeatureSource(reader, SEED, size, dropout)
     tokens = TokenTable.encode(reader.texts(), vocabulary)
-    return TrainLoader(
-        reader, images, tokens, vocabulary, sampler, rank, world, SEED, captions, views=3, view_dropout=view_dropout
-    )
+    return TrainLoader(reader, images, tokens, vocabulary, sampler, rank, world, SEED, captions)
 
 
 def rows(batch: Batch) -> list[tuple[int, int, bytes, list[int]]]:
@@ -126,17 +123,6 @@ def test_dimensions_that_an_image_is_trained_without(reader: ShardReader, vocabu
     halves = [list(make_loader(reader, vocabulary, rank, 2, "none", dropout=0.25).epoch(1)) for rank in range(2)]
     joined = [list(itertools.chain(*map(rows, parts))) for parts in zip(*halves, strict=True)]
     assert joined == [rows(batch) for batch in batches]
-
-
-def test_views_that_an_image_is_trained_without(reader: ShardReader, vocabulary: Vocabulary) -> None:
-    assert all(not batch.extra for batch in make_loader(reader, vocabulary).epoch(1))
-    batches = list(make_loader(reader, vocabulary, view_dropout=0.5).epoch(1))
-    for batch in batches:
-        expected = [drop_views(3, 0.5, sample_rng(SEED, 1, caption, 6)) for caption in batch.caption_indices_B.tolist()]
-        assert batch.extra["views_BK"].tolist() == np.stack(expected).tolist()
-    halves = [list(make_loader(reader, vocabulary, rank, 2, view_dropout=0.5).epoch(1)) for rank in range(2)]
-    for batch, parts in zip(batches, zip(*halves, strict=True), strict=True):
-        assert torch.equal(torch.cat([part.extra["views_BK"] for part in parts]), batch.extra["views_BK"])
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0])
