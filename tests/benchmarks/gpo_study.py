@@ -22,9 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from preprocessing.storage.atomic import write_json_atomic
-from vse_core.pooling.gpo import GeneralizedPooling, rank_codes
+from vse_core.pooling.gpo import GeneralizedPooling, rank_codes, rank_states
 from vse_core.pooling.learned import interpolation_weights
-from vse_core.pooling.rank_gru import bidirectional_states
 from vse_core.pooling.sorting import rank_weighted_sum
 
 RESULTS = Path(__file__).with_name("results")
@@ -47,7 +46,7 @@ class _IndexEmbedding(nn.Module):
 
     def coefficients(self, lengths_B: Tensor, size: int) -> Tensor:
         sizes_U, row_of_B = torch.unique(lengths_B, return_inverse=True)
-        states_UNH = bidirectional_states(self.gru, self.embed.weight[:size], sizes_U)
+        states_UNH = rank_states(self.gru, self.embed.weight[:size], sizes_U)
         return _softmax(self.linear(states_UNH.to(self.linear.weight)).squeeze(-1)[row_of_B], lengths_B)
 
 

@@ -1,10 +1,11 @@
-"""The figure of the pooling weights that GPO has learned, and what all figures share.
+"""Figures of pooling weights and of the weight of the sentence, and what all figures share.
 
 The figures are built without pyplot, so nothing is global and nothing has to be closed. Colours are those of Okabe and
 Ito ("Color Universal Design", 2008), which stay apart under every common colour deficiency; where two lines could still
 be taken for each other they also differ in marker or dash.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,9 +19,6 @@ OKABE_ITO: dict[str, str] = {
     **{"yellow": "#F0E442", "blue": "#0072B2", "vermillion": "#D55E00", "purple": "#CC79A7"},
 }
 GREY = "#6B6B6B"
-
-# Above this number of points single steps are noise, and a running median carries the message.
-SMOOTH_FROM_POINTS = 60
 
 # Yellow is left out: on white it is too light for a thin line.
 LINE_STYLES = (("blue", "o"), ("vermillion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
@@ -81,10 +79,38 @@ def _draw_max_pooling(axes: Axes) -> None:
     axes.plot([], [], color=OKABE_ITO["black"], marker=r"$\uparrow$", markersize=9, linestyle="none", label=label)
 
 
-def running_median(values: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the median of a centred window, cut short at both ends, and the number of points in the window."""
-    half = max(2, len(values) // 80)
-    return np.array([np.median(values[max(0, at - half) : at + half + 1]) for at in range(len(values))]), 2 * half + 1
+def plot_alpha_sweep(
+    alphas: Sequence[float], panels: Mapping[str, Mapping[str, Sequence[float]]], quantity: str, chosen: float
+) -> Figure:
+    """Plot metrics against alpha, the weight of the sentence in a caption's vector (UniVSE, figure 5).
+
+    The maximum of each curve is starred, and named in the legend. `panels` has title of each panel -> name of each
+    curve -> its metric (`quantity`, with its unit) at every alpha, which ascend. `chosen` is the alpha in use, drawn as
+    a vertical line.
+    """
+    figure = Figure(figsize=(5.4 * len(panels) + 0.4, 4.4), layout="constrained")
+    grid = figure.subplots(1, len(panels), squeeze=False)
+    for axes, (title, curves) in zip(grid.flat, panels.items(), strict=True):
+        tidy(axes)
+        for (colour, marker), (name, values) in zip(itertools.cycle(LINE_STYLES), curves.items(), strict=False):
+            best = int(np.argmax(values))
+            label = f"{name}: best {values[best]:.1f} at α = {alphas[best]:g}"
+            axes.plot(
+                alphas, values, color=OKABE_ITO[colour], marker=marker, markersize=4.5, linewidth=1.8, label=label
+            )
+            star(axes, alphas[best], values[best], OKABE_ITO[colour])
+        axes.axvline(chosen, color=GREY, linestyle="--", linewidth=1.4, label=f"in use: α = {chosen:g}", zorder=1)
+        axes.set(title=title, xlabel="α: 0 = components alone, 1 = sentence alone", ylabel=quantity, xlim=(-0.03, 1.03))
+        low, high = axes.get_ylim()
+        # Room for the legend below the curves.
+        axes.set_ylim(low - (high - low) * (0.1 * len(curves) + 0.1), high)
+        axes.legend(fontsize=9, loc="lower center", facecolor="white", edgecolor="none", framealpha=1.0)
+    return figure
+
+
+def star(axes: Axes, x: float, y: float, colour: str) -> None:
+    """Mark the best point of a line."""
+    axes.plot([x], [y], marker="*", markersize=16, linestyle="none", markeredgecolor="black", color=colour, zorder=4)
 
 
 def figure_with_axes(width: float, height: float) -> tuple[Figure, Axes]:

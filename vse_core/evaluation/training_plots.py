@@ -7,8 +7,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vse_core.evaluation.plots import OKABE_ITO, SMOOTH_FROM_POINTS, figure_with_axes, running_median
+from vse_core.evaluation.plots import OKABE_ITO, figure_with_axes, star
 
+# Above this number of points single steps are noise, and a running median carries the message.
+_SMOOTH_FROM_POINTS = 60
 _LINES = (
     ("blue", "o", "-"),
     ("vermillion", "s", "--"),
@@ -23,9 +25,7 @@ def plot_convergence(rsums: Mapping[str, Sequence[float]], split: str) -> Figure
 
     The best epoch of each run is starred. No run, more than can be told apart, or one without an epoch is a ValueError.
     """
-    if not 0 < len(rsums) <= len(_LINES) or not all(rsums.values()):
-        counts = {name: len(values) for name, values in rsums.items()}
-        raise ValueError(f"1 to {len(_LINES)} runs of one epoch at least can be plotted; got {counts}")
+    _check(rsums, "epoch")
     figure, axes = figure_with_axes(7.5, 4.4)
     for (colour, marker, dash), (name, values) in zip(_LINES, rsums.items(), strict=False):
         epochs = range(1, len(values) + 1)
@@ -33,8 +33,7 @@ def plot_convergence(rsums: Mapping[str, Sequence[float]], split: str) -> Figure
         label = f"{name}: best {values[best]:.1f} after epoch {best + 1}"
         style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "linestyle": dash, "linewidth": 1.8}
         axes.plot(epochs, values, label=label, markersize=5, **style)
-        star: dict[str, Any] = {"marker": "*", "markersize": 16, "linestyle": "none", "markeredgecolor": "black"}
-        axes.plot([best + 1], [values[best]], color=OKABE_ITO[colour], zorder=4, **star)
+        star(axes, best + 1, values[best], OKABE_ITO[colour])
     axes.set(xlabel="epoch", ylabel=f"RSUM on {split} (%, of 600)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=9, loc="lower right")
@@ -47,20 +46,30 @@ def plot_negatives(numbers: Mapping[str, tuple[Sequence[int], Sequence[float]]])
     `numbers` has the name of each run, its steps, ascending, and the number of negatives at each. No run, more than can
     be told apart, or one without a step is a ValueError.
     """
-    if not 0 < len(numbers) <= len(_LINES) or not all(len(steps) for steps, _ in numbers.values()):
-        counts = {name: len(steps) for name, (steps, _) in numbers.items()}
-        raise ValueError(f"1 to {len(_LINES)} runs of one step at least can be plotted; got {counts}")
+    _check({name: values for name, (_, values) in numbers.items()}, "step")
     figure, axes = figure_with_axes(7.5, 4.2)
     for (colour, _, dash), (name, (steps, values)) in zip(_LINES, numbers.items(), strict=False):
         label = f"{name}: {values[0]:g} at first, {values[-1]:g} at last"
-        if len(values) < SMOOTH_FROM_POINTS:
+        if len(values) < _SMOOTH_FROM_POINTS:
             axes.plot(steps, values, color=OKABE_ITO[colour], linestyle=dash, linewidth=1.8, label=label)
             continue
         axes.plot(steps, values, color=OKABE_ITO[colour], linewidth=0.7, alpha=0.35)
-        median, window = running_median(np.asarray(values, dtype=np.float64))
+        median, window = _running_median(np.asarray(values, dtype=np.float64))
         smooth = f"{label}; median of {window} points"
         axes.plot(steps, median, color=OKABE_ITO[colour], linestyle=dash, linewidth=2.0, label=smooth)
     axes.set(ylim=(0, None), xlabel="optimiser step", ylabel="negatives of each pair, K")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=9)
     return figure
+
+
+def _check(runs: Mapping[str, Sequence[float]], unit: str) -> None:
+    if not 0 < len(runs) <= len(_LINES) or not all(map(len, runs.values())):
+        counts = {name: len(values) for name, values in runs.items()}
+        raise ValueError(f"1 to {len(_LINES)} runs of one {unit} at least can be plotted; got {counts}")
+
+
+def _running_median(values: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the median of a centred window, cut short at both ends, and the number of points in the window."""
+    half = max(2, len(values) // 80)
+    return np.array([np.median(values[max(0, at - half) : at + half + 1]) for at in range(len(values))]), 2 * half + 1

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from vse_core.pooling.base import RankPooling
-from vse_core.pooling.rank_gru import bidirectional_states
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.recurrent import gru_states
 
@@ -33,14 +32,13 @@ class GeneralizedPooling(RankPooling):
         self.linear = nn.Linear(hidden_dim, 1, bias=False)
 
     def coefficients(self, lengths_B: Tensor, size: int | None = None) -> Tensor:
-        """Return the weights (B, size) of the ranks; ``size`` is the longest length where it is not given."""
-        weights_BN = length_weights(self._scores, lengths_B, size, self.temperature)
-        return weights_BN.to(at_least_float32(self.linear.weight).dtype)
+        """Return the weights (B, size) of the ranks; ``size`` is the longest length by default."""
+        return length_weights(self._scores, lengths_B, size, self.temperature)
 
     def _scores(self, sizes_U: Tensor, longest: int) -> Tensor:
         codes_NP = rank_codes(longest, self.position_dim).to(self.linear.weight)
-        states_UNH = rank_states(self.gru, codes_NP, sizes_U)
-        return nn.functional.linear(states_UNH, self.linear.weight.to(states_UNH)).squeeze(-1)
+        scores_UN: Tensor = self.linear(rank_states(self.gru, codes_NP, sizes_U)).squeeze(-1)
+        return scores_UN
 
 
 def length_weights(
@@ -72,10 +70,27 @@ def distinct_lengths(lengths_B: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rank_states(gru: nn.GRU, codes_NP: Tensor, sizes_U: Tensor) -> Tensor:
-    """Return the mean states (U, N, H) of a bidirectional GRU that reads the first n rank codes, for every size n."""
-    if codes_NP.device.type == "cpu" and not torch.onnx.is_in_onnx_export():
-        return bidirectional_states(gru, codes_NP, sizes_U)
-    return gru_states(gru, codes_NP.expand(sizes_U.shape[0], -1, -1), sizes_U)
+    """Return the mean states (U, N, H) of a bidirectional GRU that reads the first n rank codes, for every size n.
+
+    On a CPU, where the steps of so small a GRU cost more than its products, both directions take them together, as one
+    GRU of twice the width. States at or beyond a size mean nothing.
+    """
+    codes_UNP = codes_NP.expand(len(sizes_U), -1, -1)
+    if codes_NP.device.type != "cpu" or torch.onnx.is_in_onnx_export():
+        return gru_states(gru, codes_UNP, sizes_U)
+    backwards_UN = (sizes_U.unsqueeze(-1) - 1 - torch.arange(len(codes_NP))).clamp(min=0)
+    inputs_UN2P = torch.cat((codes_UNP, codes_NP[backwards_UN]), dim=-1)
+    weights = [_of_both_directions(gru, name) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    start_1UH = inputs_UN2P.new_zeros(1, len(sizes_U), 2 * gru.hidden_size)
+    states_UNH: Tensor = torch.gru(inputs_UN2P, start_1UH, weights, True, 1, 0.0, gru.training, False, True)[0]
+    forward_UNH, reversed_UNH = states_UNH.chunk(2, dim=-1)
+    return (forward_UNH + reversed_UNH.gather(1, backwards_UN.unsqueeze(-1).expand_as(reversed_UNH))) / 2
+
+
+def _of_both_directions(gru: nn.GRU, name: str) -> Tensor:
+    """Join a parameter of both directions, gate by gate, so that neither direction sees the other."""
+    gates = zip(getattr(gru, f"{name}_l0").chunk(3), getattr(gru, f"{name}_l0_reverse").chunk(3), strict=True)
+    return torch.cat([torch.block_diag(*pair) if pair[0].dim() == 2 else torch.cat(pair) for pair in gates])
 
 
 def rank_codes(count: int, dim: int) -> Tensor:

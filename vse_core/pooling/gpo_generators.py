@@ -57,7 +57,7 @@ class DimensionGenerator(Pooling):
         sizes_U, row_of_B = distinct_lengths(lengths_B)
         codes_NP = rank_codes(features_BND.shape[1], self.gru.input_size).to(self.linear.weight)
         with full_precision(features_BND):
-            scores_UND = self.linear(rank_states(self.gru, codes_NP, sizes_U).to(codes_NP)) / self.temperature
+            scores_UND = self.linear(rank_states(self.gru, codes_NP, sizes_U)) / self.temperature
         ranked_BND = sort_sets(features_BND, lengths_B)
         return softmax_weighted_sum(scores_UND[row_of_B], ranked_BND, valid_BN1)
 

@@ -15,8 +15,8 @@ from preprocessing.captions.adversarial.univse import UniVSEAttack
 from preprocessing.captions.adversarial.vse_c import VSECAttack
 from vse_core.encoders.components import combine
 from vse_core.evaluation.adversarial import AttackProtocol, evaluate_attack
-from vse_core.evaluation.attack_plots import plot_alpha_sweep, plot_attacks
-from vse_core.evaluation.recall import DirectionMetrics, evaluate_retrieval
+from vse_core.evaluation.plots import plot_alpha_sweep
+from vse_core.evaluation.recall import evaluate_retrieval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,9 +43,8 @@ def attack(inputs: EvaluationInputs) -> Results:
     parts = true.parts()
     plain = evaluate_retrieval(inputs.gallery.images_BKD, true.texts_CD, counts).image_to_text
     metrics: dict[str, float] = {"attack/none_recall_sum": plain.recall_sum}
-    results, sweeps, files = {"none": plain}, {"none": _sweep(inputs, true, counts)}, []
-    attacks = _attacks(inputs)
-    for name, (protocol, make) in attacks.items():
+    sweeps, files = {"none": _sweep(inputs, true, counts)}, []
+    for name, (protocol, make) in _attacks(inputs).items():
         entries = list(make())
         files.append(inputs.directory / f"adversarial_{name}.jsonl")
         report = write_adversarials(files[-1], entries)
@@ -58,18 +57,16 @@ def attack(inputs: EvaluationInputs) -> Results:
         each = [len(entry.texts) for entry in entries]
         found = evaluate_attack(inputs.gallery.images_BKD, true.texts_CD, counts, false.texts_CD, each, protocol)
         metrics |= {f"attack/{name}_{key}": value for key, value in found.as_dict().items()}
-        results[name] = found
         if protocol == "shared":
             sweeps[name] = _sweep(inputs, true, counts, false, each)
         fakes = false.parts() if protocol == "shared" else {}
         for part, false_CD in fakes.items():
             found = evaluate_attack(inputs.gallery.images_BKD, parts[part], counts, false_CD, each)
             metrics |= {f"attack_{part}/{name}_{key}": value for key, value in found.as_dict().items()}
-    shared = [name for name, (protocol, _) in attacks.items() if protocol == "shared" and name in results]
     for group in ("attack", *(f"attack_{part}" for part in parts)):
-        metrics[f"{group}/total"] = sum(metrics[f"{group}/{name}_recall_sum"] for name in shared)
+        metrics[f"{group}/total"] = sum(metrics[f"{group}/{name}_recall_sum"] for name in sweeps if name != "none")
     summary = f"under attack {metrics['attack/total']:.1f} of 900 (without {plain.recall_sum:.1f} of 300)"
-    return Results("attack", metrics, summary, _figures(inputs, results, sweeps), tuple(files))
+    return Results("attack", metrics, summary, _figures(inputs, sweeps), tuple(files))
 
 
 def _attacks(inputs: EvaluationInputs) -> dict[str, tuple[AttackProtocol, Callable[[], Iterator[Adversarial]]]]:
@@ -127,15 +124,12 @@ def _sweep(
     return recalls
 
 
-def _figures(
-    inputs: EvaluationInputs, results: dict[str, DirectionMetrics], sweeps: dict[str, list[float]]
-) -> dict[str, Figure]:
-    figures = {"attacks": plot_attacks(results)}
+def _figures(inputs: EvaluationInputs, sweeps: dict[str, list[float]]) -> dict[str, Figure]:
     components = inputs.texts.components
-    if components is not None:
-        panels = {
-            "Image to text": {"no attack": sweeps["none"]},
-            "Image to text under attack": {name: values for name, values in sweeps.items() if name != "none"},
-        }
-        figures["alpha_sweep"] = plot_alpha_sweep(_ALPHAS, panels, "R@1 + R@5 + R@10 (%)", components.alpha)
-    return figures
+    if components is None:
+        return {}
+    panels = {
+        "Image to text": {"no attack": sweeps["none"]},
+        "Image to text under attack": {name: values for name, values in sweeps.items() if name != "none"},
+    }
+    return {"alpha_sweep": plot_alpha_sweep(_ALPHAS, panels, "R@1 + R@5 + R@10 (%)", components.alpha)}

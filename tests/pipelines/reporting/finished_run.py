@@ -41,7 +41,7 @@ def finished_run(work_dir: Path, *overrides: str) -> tuple[PipelineConfig, dict[
     ]
     write_query_tables(directory, "retrieval", directions)
     (directory / "pictures").mkdir()
-    for name in ("gpo_coefficients", "attacks"):
+    for name in ("gpo_coefficients", "alpha_sweep"):
         Image.new("RGB", (30, 20), "white").save(directory / "pictures" / f"{name}.png")
     metrics = ranks.result().as_dict()
     metrics |= {"rsum_low": metrics["rsum"] - 5, "rsum_high": metrics["rsum"] + 5}

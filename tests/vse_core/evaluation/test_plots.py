@@ -2,7 +2,9 @@
 
 from matplotlib.axes import Axes
 
-from vse_core.evaluation.plots import plot_gpo_coefficients
+from vse_core.evaluation.plots import plot_alpha_sweep, plot_gpo_coefficients
+
+ALPHAS = [0.0, 0.5, 0.75, 1.0]
 
 
 def line(axes: Axes, label: str) -> tuple[list[float], list[float]]:
@@ -33,3 +35,23 @@ def test_gpo_coefficients_say_which_side_has_none() -> None:
     left, right = plot_gpo_coefficients({2: [0.5, 0.5]}, None).axes
     assert [text.get_text() for text in right.texts] == ["not pooled by GPO"]
     assert line(left, "N = 2")[1] == [0.5, 0.5]
+
+
+def test_sweep_stars_the_maximum_of_every_curve() -> None:
+    panels = {
+        "Without attack": {"image to text": [50.0, 60.0, 62.0, 61.0]},
+        "Under attack": {"object": [40.0, 45.0, 44.0, 30.0], "relation": [20.0, 21.0, 22.0, 23.5]},
+    }
+    left, right = plot_alpha_sweep(ALPHAS, panels, "R@1 (%)", chosen=0.75).axes
+    assert (left.get_title(), right.get_title()) == ("Without attack", "Under attack")
+    assert labels(left) == ["image to text: best 62.0 at α = 0.75", "in use: α = 0.75"]
+    assert labels(right)[:2] == ["object: best 45.0 at α = 0.5", "relation: best 23.5 at α = 1"]
+    drawn = [(list(line.get_xdata()), list(line.get_ydata())) for line in right.get_lines()]
+    assert (ALPHAS, panels["Under attack"]["object"]) in drawn
+    assert ([0.5], [45.0]) in drawn
+    assert ([1.0], [23.5]) in drawn
+    assert [0.75, 0.75] in [x for x, _ in drawn]
+    assert right.get_ylabel() == "R@1 (%)"
+    assert "components alone" in right.get_xlabel()
+    # Room below the lowest curve for the legend.
+    assert right.get_ylim()[0] < 20 - 0.1 * (45 - 20)
