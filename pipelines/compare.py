@@ -12,8 +12,8 @@ features of the same images name the configuration of these features:
 
 import _repository  # noqa: F401
 
+from pipelines.evaluation.named_models import compare_main
 from pipelines.runtime.cli import run_command
-from pipelines.stages.model_evaluation import compare_main
 
 if __name__ == "__main__":
     run_command(compare_main)

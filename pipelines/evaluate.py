@@ -39,8 +39,8 @@ Regions, grids and patches on COCO's 5,000 test images, "testall" in the files o
 
 import _repository  # noqa: F401
 
+from pipelines.evaluation.named_models import evaluate_main
 from pipelines.runtime.cli import run_command
-from pipelines.stages.model_evaluation import evaluate_main
 
 if __name__ == "__main__":
     run_command(evaluate_main)

@@ -8,7 +8,7 @@ The model is checked in onnxruntime. Needs `pip install 'vse-pipeline[export]'`.
 
 import _repository  # noqa: F401
 
-from pipelines.inference.export import main
+from pipelines.exports.export import main
 from pipelines.runtime.cli import run_command
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ python pipelines/extract.py --config pipelines/config/data/flickr8k.yaml
 
 import _repository  # noqa: F401
 
+from pipelines.stages.extract.checks import SHARD_CHECKS
 from pipelines.stages.runner import main
-from pipelines.stages.shard_checks import SHARD_CHECKS
 
 if __name__ == "__main__":
     main("extract", checks=SHARD_CHECKS)

@@ -7,7 +7,7 @@ It ends with a table of what was done, of which the last row names the report: o
 
 import _repository  # noqa: F401
 
-from pipelines.stages.runner import STAGES, main
+from pipelines.stages.runner import main
 
 if __name__ == "__main__":
-    main(*STAGES)
+    main()

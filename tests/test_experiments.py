@@ -18,10 +18,12 @@ import numpy as np
 import pytest
 
 from pipelines.config.training import PROTOCOL_FOLDERS
+from pipelines.evaluation import named_models
+from pipelines.evaluation.named_models import NamedModel
 from pipelines.paper_figures import draw
 from pipelines.runtime.stage import StageReport
-from pipelines.stages import extract, model_evaluation, preflight
-from pipelines.stages.model_evaluation import NamedModel
+from pipelines.stages import preflight
+from pipelines.stages.extract import plan as extract
 from pipelines.tuning.space import check_space
 from tests.preprocessing.datasets.hgr_files import NETWORK, write_hgr
 
@@ -148,7 +150,7 @@ def test_every_command_plans(
     monkeypatch.setattr(extract, "extractor_identity", lambda *_: {"some": "network"})
     monkeypatch.setattr(extract, "extractor_bytes", lambda *_: 1000)
     monkeypatch.setattr(NamedModel, "find", lambda reference, config: NamedModel(reference, config, tmp_path))
-    monkeypatch.setattr(model_evaluation, "evaluate_models", planned_evaluation)
+    monkeypatch.setattr(named_models, "evaluate_models", planned_evaluation)
     planned = {name: replace(figure, draw=planned_figure) for name, figure in draw.FIGURES.items()}
     monkeypatch.setattr(draw, "FIGURES", planned)
     monkeypatch.setattr(draw, "keep", lambda *_: [])
@@ -171,10 +173,10 @@ def test_every_command_plans(
 
 def planned_evaluation(models: Sequence[NamedModel]) -> StageReport:
     """Check what an evaluation checks before it starts; data that other commands have read are not read again."""
-    model_evaluation.require_same_settings(models, "folds", "protocols", *PROTOCOL_FOLDERS)
+    named_models.require_same_settings(models, "folds", "protocols", *PROTOCOL_FOLDERS)
     key = tuple(str((named.config.dataset, named.config.evaluation)) for named in models)
     if key not in READ:
-        model_evaluation.require_same_items(models)
+        named_models.require_same_items(models)
         for named in models:
             preflight.check_before_start(named.config)
         READ.add(key)

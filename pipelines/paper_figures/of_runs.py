@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.evaluation.evaluator import PICTURES
+from pipelines.evaluation.named_models import NamedModel, evaluate_model
 from pipelines.paper_figures.registered_model import RegisteredModel
 from pipelines.runtime.stage import StageError, check_output
-from pipelines.stages.model_evaluation import NamedModel, evaluate_model
 from vse_core.evaluation.training_plots import plot_convergence, plot_negatives
 
 if TYPE_CHECKING:

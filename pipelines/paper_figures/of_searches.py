@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from pipelines.evaluation.evaluator import GALLERY
+from pipelines.evaluation.named_models import NamedModel, evaluate_model
 from pipelines.paper_figures.of_models import view_summary
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError
-from pipelines.stages.model_evaluation import NamedModel, evaluate_model
 from pipelines.stages.runner import plan_stages
 from pipelines.tuning.results import Results, value_text
 from pipelines.tuning.search import finished_results, search_dir

@@ -13,7 +13,8 @@ from pipelines.runtime.cli import console
 from pipelines.runtime.file_hashes import kept_hashes
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import Plans, fingerprint, manifest_in
-from pipelines.stages.runner import STAGES, plan_stages, run_stages
+from pipelines.stages.registry import STAGES
+from pipelines.stages.runner import plan_stages, run_stages
 from preprocessing.datasets import build_dataset
 from preprocessing.extraction.split_hashes import DataManifest, DatasetDiff
 from preprocessing.storage.redaction import redacted
@@ -83,8 +84,8 @@ def _train_and_judge(
     config: PipelineConfig, journal: Journal, identity: str, last: dict[str, Any] | None
 ) -> dict[str, Any]:
     """Bring all stages up to date and compare the challenger with the champion; returns the record."""
+    from pipelines.evaluation.named_models import compare_references, measure_reference
     from pipelines.retraining.promotion import promote
-    from pipelines.stages.model_evaluation import compare_references, measure_reference
     from pipelines.tracking import PipelineRuns
 
     began, clock = now(), time.monotonic()

@@ -1,17 +1,15 @@
 """The pipeline: wires the plans of its stages, runs them in order, records the runs in MLflow, prints a table."""
 
-import importlib
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from rich.table import Table
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.reporting.published import RECALLS
 from pipelines.reporting.run import report_path
 from pipelines.runtime import cluster
 from pipelines.runtime.cli import console, make_parser, run_command
@@ -27,34 +25,11 @@ from pipelines.runtime.stage import (
     fingerprint,
     manifest_in,
 )
-from pipelines.stages.extract import splits_of
+from pipelines.stages.extract.checks import ShardCheck
+from pipelines.stages.extract.plan import splits_of
 from pipelines.stages.preflight import check_before_start
-from pipelines.stages.shard_checks import ShardCheck
-from pipelines.stages.shard_work import log_splits, uses_of
-from pipelines.tracking import PipelineRuns, Tracker, recorded_run_url
-from pipelines.training.capacity import require_room
-
-STAGES = ("extract", "parse", "train", "evaluate", "index", "register")
-_OF_EMBEDDINGS = {"index", "register"}
-
-# A run of one of these leaves a report behind; features alone have nothing to report.
-_REPORTED = frozenset(("train", "evaluate", "register"))
-
-
-class Stage(Protocol):
-    """The interface of a stage; a stage is a module of this folder, and the module itself is the object.
-
-    At the top of such a module nothing heavy is imported (no torch, ray, mlflow or transformers): that is why planning
-    an unchanged pipeline takes only seconds.
-    """
-
-    def plan(self, config: PipelineConfig, upstream: Plans) -> StagePlan:
-        """Find the work to do; cheap, without side effects, and callable before the earlier stages have run."""
-        ...
-
-    def run(self, config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
-        """Do what is missing and log it to `tracker`, the stage's own run; called where the plan is not complete."""
-        ...
+from pipelines.stages.registry import STAGES
+from pipelines.tracking import PipelineRuns, recorded_run_url
 
 
 @dataclass(frozen=True)
@@ -66,7 +41,7 @@ class _Outcome:
 def main(*stages: str, checks: Sequence[ShardCheck] = ()) -> NoReturn:
     """Run stages as the command of this process and exit: 0 when all is done, 1 with one message when it is not.
 
-    The user may ask for the checks of the extracted shards.
+    Without names all stages run. The user may ask for the checks of the extracted shards.
     """
 
     def command() -> None:
@@ -81,24 +56,26 @@ def main(*stages: str, checks: Sequence[ShardCheck] = ()) -> NoReturn:
                 folders = [] if options.dry_run else [split.directory.path for split in splits]
                 with exclusive(config.mirror, *folders):
                     check.run(splits, config.mirror)
-        run_stages(config, stages, options.dry_run)
+        run_stages(config, stages or STAGES, options.dry_run)
 
     run_command(command)
 
 
-def plan_stages(config: PipelineConfig, names: Sequence[str] = (), last: str = STAGES[-1]) -> dict[str, StagePlan]:
-    """Plan the stages of a pipeline in their order, each with the plans of those before it.
+def plan_stages(config: PipelineConfig, names: Sequence[str] = (), last: str | None = None) -> dict[str, StagePlan]:
+    """Plan the stages of a pipeline in their order, up to the last one, each with the plans of those before it.
 
-    Captions are parsed where something needs the graphs, or `parse` is among the names asked for.
+    Stages that are of no use to the configuration are left out, unless they are among the names asked for.
     """
     plans: dict[str, StagePlan] = {}
-    for name in STAGES[: STAGES.index(last) + 1]:
-        if name != "parse" or config.reads_graphs or name in names:
-            plans[name] = _stage(name).plan(config, plans)
+    for name, stage in STAGES.items():
+        if stage.is_useful(config) or name in names:
+            plans[name] = stage.plan(config, plans)
+        if name == last:
+            break
     return plans
 
 
-def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = False, within: str | None = None) -> Plans:
+def run_stages(config: PipelineConfig, names: Iterable[str], dry_run: bool = False, within: str | None = None) -> Plans:
     """Check the configuration, then bring stages up to date and print a table of the work done.
 
     The stages before them must be up to date. Captions are parsed where something needs the graphs, or where `parse`
@@ -129,19 +106,20 @@ def run_stages(config: PipelineConfig, names: Sequence[str], dry_run: bool = Fal
     return plans
 
 
-def _applicable(config: PipelineConfig, names: Sequence[str]) -> list[str]:
-    """Return the stages that a configuration needs; `parse` by itself always runs.
+def _applicable(config: PipelineConfig, names: Iterable[str]) -> list[str]:
+    """Return the stages that are of use to a configuration; one that makes what others read runs if it alone is asked.
 
     Raises StageError if what is asked for needs embeddings, and the model has none.
     """
-    useless = {"parse"} if not config.reads_graphs and len(names) > 1 else set()
-    if not config.kind.has_embeddings:
-        useless |= _OF_EMBEDDINGS
-    if useless.issuperset(names):
+    names = list(names)
+    useful = [name for name in names if STAGES[name].is_useful(config)]
+    if useful:
+        return useful
+    if any(STAGES[name].needs == "embeddings" for name in names):
         raise StageError(
             f"{', '.join(names)}: {config.kind.title}'s model has no embeddings to search; it can only be evaluated"
         )
-    return [name for name in names if name not in useless]
+    return names
 
 
 def report(config: PipelineConfig) -> Path:
@@ -157,9 +135,8 @@ def _write_report(config: PipelineConfig, identity: str, plans: Plans) -> Path:
     from pipelines.reporting.run import Run
     from pipelines.reporting.write import write_report
 
-    useful = _applicable(config, STAGES)
     with disk_errors("report", config.work_dir):
-        return write_report(Run.read(config, {name: plans[name] for name in plans if name in useful}), identity)
+        return write_report(Run.read(config, plans), identity)
 
 
 def pipeline_fingerprint(plans: Plans) -> str:
@@ -174,36 +151,31 @@ def _run(
     plans: dict[str, StagePlan] = {}
     was_connected = cluster.is_connected()
     try:
-        if "train" in names and not planned["train"].complete and cluster.cluster_address(config.ray.address):
-            # Before hours of extraction; the room on this machine alone has been checked already.
+        checks = [STAGES[name].check_cluster for name in names if not planned[name].complete]
+        if any(checks) and cluster.cluster_address(config.ray.address):
+            # The room on this machine alone has been checked already.
             cluster.connect(config.ray.address)
-            require_room(config.training)
+            for check in filter(None, checks):
+                check(config)
         runs = PipelineRuns(config.experiment, identity, within=within)
         with runs, runs.parent as parent, parent.system_metrics():
             parent.log_params(config.model_dump(mode="json"))
             parent.set_tags({f"vse.{name}.fingerprint": plan.fingerprint for name, plan in planned.items()})
             for name in planned:
                 # Planned again: the output of an earlier stage decides the inputs of the later ones.
-                plans[name] = _stage(name).plan(config, plans)
+                plans[name] = STAGES[name].plan(config, plans)
                 if name in names:
                     outcomes.append(_run_stage(config, name, plans, runs))
-                    if name == "extract":
-                        _log_data(config, plans[name], parent)
-                    parent.log_metrics(_headlines(config, outcomes[-1].report))
+                    if log_headlines := STAGES[name].log_headlines:
+                        log_headlines(config, plans[name], parent)
                     parent.describe("\n".join(f"- **{each.report.name}**: {each.report.summary}" for each in outcomes))
-            if _REPORTED.intersection(names):
+            if any(STAGES[name].is_reported for name in names):
                 outcomes.append(_report_outcome(config, identity, plans))
                 parent.log_artifact(outcomes[-1].report.directory)
     finally:
         if not was_connected:
             cluster.disconnect()
     return outcomes, plans
-
-
-def _log_data(config: PipelineConfig, extracted: StagePlan, parent: Tracker) -> None:
-    """Log the extracted splits as the data of the pipeline's own run."""
-    uses = {split: use for split, use in uses_of(config.dataset).items() if split in extracted.outputs}
-    log_splits(config.name, config.dataset, config.features.member, extracted, uses, parent)
 
 
 def _run_stage(config: PipelineConfig, name: str, plans: dict[str, StagePlan], runs: PipelineRuns) -> _Outcome:
@@ -213,23 +185,15 @@ def _run_stage(config: PipelineConfig, name: str, plans: dict[str, StagePlan], r
     start = time.monotonic()
     with exclusive(config.mirror, *plans[name].folders):
         # Another process may have completed it just before.
-        plans[name] = _stage(name).plan(config, plans)
+        plans[name] = STAGES[name].plan(config, plans)
         if plans[name].complete:
             return _nothing_to_do(plans[name])
         with runs.child(name) as tracker:
             tracker.set_tags({"vse.fingerprint": plans[name].fingerprint})
-            report = _stage(name).run(config, plans, tracker)
+            report = STAGES[name].run(config, plans, tracker)
             tracker.describe(report.summary)
-    plans[name] = _stage(name).plan(config, plans)
+    plans[name] = STAGES[name].plan(config, plans)
     return _Outcome(report, time.monotonic() - start)
-
-
-def _headlines(config: PipelineConfig, report: StageReport) -> dict[str, float]:
-    """Return RSUM and recalls of an evaluation, for the pipeline's own row in MLflow; nothing of other stages."""
-    if report.name != "evaluate":
-        return {}
-    found = manifest_in(report.directory)["metrics"]
-    return {f"{config.dataset.eval_split}/{name}": found[name] for name in ("rsum", *RECALLS)}
 
 
 def _nothing_to_do(plan: StagePlan) -> _Outcome:
@@ -252,11 +216,6 @@ def _earlier_report(config: PipelineConfig, identity: str) -> Iterator[_Outcome]
 
 def _size(page: Path) -> str:
     return f"one page of {page.stat().st_size / 1e6:.1f} MB"
-
-
-def _stage(name: str) -> Stage:
-    module: Stage = importlib.import_module(f"pipelines.stages.{name}")
-    return module
 
 
 def _require_inputs(plans: Plans, names: Sequence[str]) -> None:

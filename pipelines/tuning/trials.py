@@ -146,8 +146,9 @@ def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
     from ray import tune
     from ray.tune.integration.ray_train import TuneReportCallback
 
-    from pipelines.stages import train
     from pipelines.stages.runner import plan_stages
+    from pipelines.stages.train import plan as train
+    from pipelines.stages.train import run as train_run
     from pipelines.tracking import PipelineRuns
 
     base, search = PipelineConfig.model_validate(job["base"]), SearchConfig.model_validate(job["search"])
@@ -168,7 +169,7 @@ def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
                 runs.parent as tracker,
             ):
                 tracker.log_params({f"search/{key}": value for key, value in settings.items()})
-                train.run(config, plans, tracker, [TuneReportCallback()])
+                train_run.run(config, plans, tracker, [TuneReportCallback()])
         except StageError as error:
             tune.report({METRIC: 0.0, "epoch": len(finished) + 1, "problem": str(error)})
 

@@ -30,7 +30,7 @@ import torch
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime import cluster
-from pipelines.stages import extract
+from pipelines.stages.extract import run as extract_run
 from preprocessing.datasets import build_dataset
 from preprocessing.features import build_extractor
 from preprocessing.storage.atomic import write_json_atomic
@@ -148,7 +148,7 @@ def time_stage(config: PipelineConfig) -> dict[str, float]:
     """Images a second of the whole stage, and the peak memory of an actor."""
     with PeakMemory() as memory:
         start = time.perf_counter()
-        extract.run(config, {}, NoTracker())  # type: ignore[arg-type]
+        extract_run.run(config, {}, NoTracker())  # type: ignore[arg-type]
         seconds = time.perf_counter() - start
     images = len((config.dataset.splits["train"]).read_text().split())  # type: ignore[union-attr]
     return {"images": images, "images_per_second": images / seconds, "actor_peak_megabytes": memory.megabytes}

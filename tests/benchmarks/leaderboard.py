@@ -28,8 +28,8 @@ import pyarrow.parquet
 from reader import RESULTS, machine
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.evaluation.named_models import NamedModel, evaluate_models
 from pipelines.runtime.stage import manifest_in
-from pipelines.stages.model_evaluation import NamedModel, evaluate_models
 from pipelines.stages.runner import plan_stages
 from preprocessing.storage.atomic import write_bytes_atomic, write_json_atomic
 

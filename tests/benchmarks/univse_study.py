@@ -24,7 +24,7 @@ from reader import RESULTS, machine
 from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation.evaluator import EvaluationData, embed_split, evaluate_captions
 from pipelines.kinds.inputs import SplitData
-from pipelines.stages.extractor_identity import extractor_options, read_extractor
+from pipelines.stages.extract.identity import extractor_options, read_extractor
 from pipelines.training.prepare import prepare
 from preprocessing.captions import load_pipeline
 from preprocessing.captions.encoder import load_caption_encoder

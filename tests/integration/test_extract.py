@@ -19,7 +19,7 @@ from PIL import Image
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime.stage import StageDir
-from pipelines.stages import extract
+from pipelines.stages.extract import plan as extract
 from pipelines.stages.runner import run_stages
 from preprocessing.shards import ShardReader, verify_shard
 from tests.preprocessing.features.arrays import arrays

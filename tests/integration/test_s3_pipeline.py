@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.stages import extract
+from pipelines.stages.extract import plan as extract
 from pipelines.stages.runner import run_stages
 from preprocessing.storage.s3 import S3Storage
 

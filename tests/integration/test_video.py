@@ -13,7 +13,9 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation.evaluator import GALLERY
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import manifest_in
-from pipelines.stages import extract
+from pipelines.stages.extract import plan as extract
+from pipelines.stages.extract import run as extract_run
+from pipelines.stages.extract.identity import extractor_options
 from pipelines.stages.runner import plan_stages, run_stages
 from preprocessing.loading.image_source import FeatureSource
 from preprocessing.shards import ShardReader, read_index
@@ -143,9 +145,9 @@ def test_raw_videos_with_a_table_of_captions(tmp_path: Path) -> None:
             *SMALL,
         ],
     )
-    options = extract.extractor_options(config.features)
+    options = extractor_options(config.features)
     for split in extract.splits_of(config):
-        actor = extract._Extraction("frames", options, config.features.batch_size, 1, 60.0, config.mirror)
+        actor = extract_run._Extraction("frames", options, config.features.batch_size, 1, 60.0, config.mirror)
         actor.prepare()
         for spec in split.missing_specs():
             list(actor.work(spec))

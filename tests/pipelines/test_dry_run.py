@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.config import PipelineConfig
-from tests.pipelines.stages.test_shard_checks import configured, flip, make
+from tests.pipelines.stages.extract.test_checks import configured, flip, make
 
 SCRIPTS = Path(__file__).parents[2] / "pipelines"
 SEARCH = "{name: margin, method: random, trials: 2, space: {loss.margin: {uniform: [0.05, 0.4]}}}"

@@ -13,9 +13,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 
 from pipelines.config import load_config
+from pipelines.evaluation.named_models import NamedModel
 from pipelines.inference.embedder import Embedder, write_extractor
 from pipelines.runtime.stage import content_digest
-from pipelines.stages.model_evaluation import NamedModel
 from pipelines.stages.preflight import check_before_start
 from preprocessing.captions import SubwordTokenizer
 from preprocessing.features import build_extractor

@@ -23,8 +23,8 @@ import pytest
 import yaml
 
 from pipelines.config import load_config
-from pipelines.stages import train
 from pipelines.stages.runner import run_stages
+from pipelines.stages.train import run as train
 from pipelines.training.loss_log import LOSSES, read_losses
 from preprocessing.storage import lease
 from preprocessing.storage.s3 import S3Storage

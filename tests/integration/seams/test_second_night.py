@@ -16,7 +16,7 @@ from pipelines.registry.models import CHALLENGER, CHAMPION, aliases_of
 from pipelines.retraining import retrain
 from pipelines.retraining.journal import LOG, STATUS, Journal
 from pipelines.runtime.lock import exclusive
-from pipelines.stages import extract
+from pipelines.stages.extract import plan as extract
 from preprocessing.datasets import DatasetError
 from preprocessing.storage.errors import BusyError
 from tests.integration.seams.arriving_scenes import ArrivingScenes

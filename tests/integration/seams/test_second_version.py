@@ -21,7 +21,7 @@ import mlflow
 import pytest
 
 from pipelines.evaluation.rsum import Rsum
-from pipelines.inference import export
+from pipelines.exports import export
 from pipelines.registry.models import find_bundle
 from pipelines.registry.registration import register_bundle
 from pipelines.retraining.promotion import promote

@@ -16,8 +16,9 @@ import pytest
 from mlflow import MlflowClient
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.evaluation import named_models
 from pipelines.evaluation.rsum import Rsum
-from pipelines.inference import export
+from pipelines.exports import export
 from pipelines.registry.models import CHALLENGER, CHAMPION, FINGERPRINT_TAG, aliases_of, set_alias
 from pipelines.registry.registration import register_bundle
 from pipelines.retraining import promotion, retrain
@@ -25,7 +26,6 @@ from pipelines.retrieval import search
 from pipelines.runtime.cli import guarded
 from pipelines.runtime.stage import MANIFEST
 from pipelines.serving import serve
-from pipelines.stages import model_evaluation
 from tests.integration.seams.pipeline import GALLERY, MODEL, Pipeline
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 from vse_core.digests import DIGESTS, file_digest
@@ -78,8 +78,8 @@ def command(upgraded: tuple[PipelineConfig, int], monkeypatch: pytest.MonkeyPatc
         (search.main, ["--model", "tiny", "a red ring"]),
         (serve.main, ["--model", "tiny"]),
         (export.main, ["--model", "tiny@champion", "--output", "exported"]),
-        (model_evaluation.compare_main, ["tiny/1", "tiny/2"]),
-        (model_evaluation.evaluate_main, ["--model", "tiny/1"]),
+        (named_models.compare_main, ["tiny/1", "tiny/2"]),
+        (named_models.evaluate_main, ["--model", "tiny/1"]),
         (promotion.main, ["--set", "name=tiny", "--model", "tiny/1"]),
     ],
     ids=lambda value: value.__module__.rpartition(".")[2] if callable(value) else "",
@@ -105,7 +105,7 @@ def test_an_old_champion_counts_as_none(
     upgraded: tuple[PipelineConfig, int], command: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, uri = upgraded[0], upgraded[0].tracking_uri
-    assert model_evaluation.NamedModel.find("tiny", config).reference == "tiny/2"
+    assert named_models.NamedModel.find("tiny", config).reference == "tiny/2"
     assert "tiny/1, the champion, cannot be read and counts as none; tiny means tiny/2" in capsys.readouterr().err
     assert retrain._started(config, {"version": 1}) == (config, {"version": None})
     assert "tiny/1, the champion, cannot be loaded: training starts from scratch" in capsys.readouterr().err

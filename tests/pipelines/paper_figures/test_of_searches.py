@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.evaluation.named_models import NamedModel
 from pipelines.paper_figures import of_searches
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageError, StagePlan
-from pipelines.stages.model_evaluation import NamedModel
 from pipelines.tuning.results import Results, Trial, write_results
 from pipelines.tuning.search import TABLE, search_dir
 from pipelines.tuning.space import SearchConfig

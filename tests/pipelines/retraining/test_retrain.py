@@ -18,7 +18,7 @@ from pipelines.retraining.journal import LOG, STATUS
 from pipelines.retraining.promotion import Decision
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageError
-from pipelines.stages import extract
+from pipelines.stages.extract import plan as extract
 from preprocessing.extraction.split_hashes import DatasetDiff
 from preprocessing.storage.errors import BusyError
 

@@ -14,7 +14,7 @@ import ray
 
 from pipelines.runtime.actor_pool import map_unordered
 from pipelines.runtime.stage import StageError
-from pipelines.stages.extract import after_death
+from pipelines.stages.extract.run import after_death
 from preprocessing.datasets import Caption, Record
 from preprocessing.extraction import KILLED, ShardSpec, extract_shard
 from tests.preprocessing.extraction.test_extract import NumberExtractor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from pipelines.config.training import EvaluationConfig
 from pipelines.runtime import cli
 from pipelines.runtime.stage import Plans, StageDir, StageError, StagePlan, StageReport
 from pipelines.stages import runner
+from pipelines.stages.registry import STAGES
+from pipelines.stages.stage import Stage
 from pipelines.tracking import Tracker
 
-WITHOUT_PARSE = [name for name in runner.STAGES if name != "parse"]
+WITHOUT_PARSE = [name for name in tuple(STAGES) if name != "parse"]
 
 
 HEADLINES = {
@@ -54,8 +57,11 @@ class CountingStage:
 
 @pytest.fixture
 def stages(monkeypatch: pytest.MonkeyPatch) -> dict[str, CountingStage]:
-    stages = {name: CountingStage(name) for name in runner.STAGES}
-    monkeypatch.setattr(runner, "_stage", stages.__getitem__)
+    stages = {name: CountingStage(name) for name in STAGES}
+    for name, stage in STAGES.items():
+        monkeypatch.setitem(STAGES, name, replace(stage, plan=stages[name].plan))
+    monkeypatch.setattr(Stage, "run", lambda stage, *arguments: stages[stage.name].run(*arguments))
+    monkeypatch.setattr("pipelines.stages.extract.plan.log_splits", lambda *_: None)
     monkeypatch.setattr(cli, "_LOG_COLUMNS", 400)  # whatever the length of pytest's paths
     return stages
 
@@ -89,8 +95,8 @@ def test_captions_are_parsed_where_something_reads_the_graphs(
     config: PipelineConfig, stages: dict[str, CountingStage], rows: Rows
 ) -> None:
     reading = config.model_copy(update={"evaluation": EvaluationConfig(protocols=("retrieval", "attack"))})
-    runner.run_stages(reading, runner.STAGES)
-    assert [row[:2] for row in rows()] == [[name, "done"] for name in (*runner.STAGES, "report")]
+    runner.run_stages(reading, tuple(STAGES))
+    assert [row[:2] for row in rows()] == [[name, "done"] for name in (*STAGES, "report")]
     assert stages["parse"].runs == 1
 
 
@@ -103,11 +109,11 @@ def test_captions_are_parsed_where_that_alone_is_asked_for(
 
 
 def test_all_stages_run_once(config: PipelineConfig, stages: dict[str, CountingStage], rows: Rows) -> None:
-    runner.run_stages(config, runner.STAGES)
+    runner.run_stages(config, tuple(STAGES))
     first = rows()
     assert [row[:2] for row in first] == [[name, "done"] for name in (*WITHOUT_PARSE, "report")]
     assert first[0][3:] == ["result of extract", str(config.work_dir / "extract" / ("0" * 16))]
-    runner.run_stages(config, runner.STAGES)
+    runner.run_stages(config, tuple(STAGES))
     *others, report = rows()
     assert [row[:4] for row in others] == [[name, "up to date", "0.0", f"result of {name}"] for name in WITHOUT_PARSE]
     assert report[:2] == ["report", "up to date"]
@@ -119,7 +125,7 @@ def test_all_stages_run_once(config: PipelineConfig, stages: dict[str, CountingS
 def test_the_report_is_on_disk_and_in_mlflow_and_its_path_is_printed(
     config: PipelineConfig, stages: dict[str, CountingStage], rows: Rows
 ) -> None:
-    runner.run_stages(config, runner.STAGES)
+    runner.run_stages(config, tuple(STAGES))
     path = Path(rows()[-1][4])
     assert path.read_text().startswith("<!DOCTYPE html>")
     assert "All stages are done." in path.read_text()
@@ -140,14 +146,14 @@ def test_a_report_is_written_of_a_run_that_has_not_come_to_its_end(
 ) -> None:
     stages["evaluate"].failure = StageError("evaluate: no disk")
     with pytest.raises(StageError, match="no disk"):
-        runner.run_stages(config, runner.STAGES)
+        runner.run_stages(config, tuple(STAGES))
     content = runner.report(config).read_text()
     assert f"2 of {len(WITHOUT_PARSE)} stages are done." in content
     assert "StageError: evaluate: no disk" in content
 
 
 def test_a_dry_run_does_nothing(config: PipelineConfig, stages: dict[str, CountingStage], rows: Rows) -> None:
-    runner.run_stages(config, runner.STAGES, dry_run=True)
+    runner.run_stages(config, tuple(STAGES), dry_run=True)
     assert [row[:3] for row in rows()] == [[name, "to do", "a lot"] for name in WITHOUT_PARSE]
     assert [stage.runs for stage in stages.values()] == [0] * 6
 
@@ -168,12 +174,12 @@ def test_a_failure_ends_the_runs_and_the_next_start_goes_on(
 ) -> None:
     stages["train"].failure = failure
     with pytest.raises(type(failure)):
-        runner.run_stages(config, runner.STAGES)
+        runner.run_stages(config, tuple(STAGES))
     assert statuses(config)["extract"] == "FINISHED"
     assert statuses(config)["train"] == status
     assert stages["evaluate"].runs == 0
     stages["train"].failure = None
-    runner.run_stages(config, runner.STAGES)
+    runner.run_stages(config, tuple(STAGES))
     assert stages["extract"].runs == 1
     assert set(statuses(config).values()) == {"FINISHED"}
     assert len(statuses(config)) == 6
@@ -182,9 +188,9 @@ def test_a_failure_ends_the_runs_and_the_next_start_goes_on(
 def test_the_address_of_the_run_is_printed(
     config: PipelineConfig, stages: dict[str, CountingStage], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runner.run_stages(config, runner.STAGES)
+    runner.run_stages(config, tuple(STAGES))
     first = capsys.readouterr().out.splitlines()[-1]
     assert first.startswith("MLflow: http://127.0.0.1:5000/#/experiments/")
     assert first.endswith(f"(served by: mlflow server --backend-store-uri {config.tracking_uri})")
-    runner.run_stages(config, runner.STAGES)
+    runner.run_stages(config, tuple(STAGES))
     assert capsys.readouterr().out.splitlines()[-1] == first

@@ -10,7 +10,7 @@ import torch
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.kinds.inputs import SplitData
-from pipelines.stages import extract
+from pipelines.stages.extract import plan as extract
 from pipelines.training.metrics import Observer
 from pipelines.training.trainer import Trainer
 from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder

@@ -14,7 +14,7 @@ from pipelines.inference.embedder import Embedder, QueryError, write_extractor
 from pipelines.kinds.inputs import SplitData
 from pipelines.kinds.words import build_caption_encoder
 from pipelines.runtime.stage import StageError
-from pipelines.stages import train
+from pipelines.stages.train import plan as train
 from pipelines.training.prepare import prepare
 from pipelines.training.trainer import Trainer
 from preprocessing.captions import CaptionEncoder, SubwordTokenizer, load_caption_encoder

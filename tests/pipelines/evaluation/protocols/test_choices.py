@@ -18,13 +18,13 @@ from PIL import Image
 from transformers import AutoModel, AutoProcessor
 
 from pipelines.config import load_config
+from pipelines.evaluation.pretrained import save_pretrained_model, zero_shot_config
 from pipelines.evaluation.protocols import CHOICES
 from pipelines.evaluation.protocols.choices import ChoiceInputs
 from pipelines.inference.embedder import Embedder
 from pipelines.inference.text_embedder import TextEmbedder
 from pipelines.runtime.stage import StageError
-from pipelines.stages.extractor_identity import read_extractor
-from pipelines.stages.pretrained import save_pretrained_model, zero_shot_config
+from pipelines.stages.extract.identity import read_extractor
 from preprocessing.datasets import DatasetError
 from preprocessing.datasets.choices import BENCHMARKS
 from preprocessing.features import TINY_RESNET, build_extractor

@@ -1,0 +1,1 @@
+"""Stage 4, evaluate: the model on the evaluation split."""

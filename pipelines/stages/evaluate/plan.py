@@ -1,0 +1,58 @@
+"""Stage 4, evaluate, without its work: what decides an evaluation, and whether it is there."""
+
+from typing import Any
+
+from pipelines.config import PipelineConfig
+from pipelines.evaluation.evaluator import GALLERY, NAME, PICTURES, VERSION
+from pipelines.evaluation.protocol_files import protocol_files
+from pipelines.plugins import sources
+from pipelines.reporting.published import RECALLS
+from pipelines.runtime.stage import Plans, StageDir, StagePlan, content_digest, fingerprint, manifest_in
+from pipelines.stages.stage import Stage
+from pipelines.tracking import Tracker
+from preprocessing.captions import adversarial
+
+
+def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
+    """Find whether the model is evaluated; `outputs` has the gallery and the figures."""
+    stage = stage_dir(config, upstream)
+    outputs = {name: stage.path / name for name in (GALLERY, PICTURES)}
+    return StagePlan.of_one(stage, "splits", f"split {config.dataset.eval_split}", outputs)
+
+
+def evaluation_content(config: PipelineConfig, upstream: Plans) -> dict[str, Any]:
+    """Return what decides an evaluation besides the model and the features."""
+    evaluation, split = config.evaluation, config.dataset.eval_split
+    content = {"split": split, "folds": evaluation.folds, "protocols": evaluation.protocols}
+    for name, files in protocol_files(evaluation, split).items():
+        content[name] = [content_digest(file) for file in files]
+    if evaluation.added:
+        content["added"] = [settings.model_dump(mode="json") for settings in evaluation.added]
+        content |= sources(evaluation)
+    if evaluation.first_images is not None:
+        content["first_images"] = evaluation.first_images
+    if config.reads_graphs:
+        content["graphs"] = upstream["parse"].fingerprint
+    if "attack" in evaluation.protocols:
+        content["adversarials"] = adversarial.VERSION
+        content["pools"] = config.pools.model_dump(mode="json")
+    return content
+
+
+def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:
+    """Return the output directory of the stage under this configuration."""
+    content = {
+        "version": VERSION,
+        "train": upstream["train"].fingerprint,
+        **evaluation_content(config, upstream),
+    }
+    return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
+
+
+def _log_headlines(config: PipelineConfig, evaluated: StagePlan, tracker: Tracker) -> None:
+    """Log RSUM and the recalls, for the pipeline's own row in MLflow."""
+    found = manifest_in(evaluated.directory)["metrics"]
+    tracker.log_metrics({f"{config.dataset.eval_split}/{name}": found[name] for name in ("rsum", *RECALLS)})
+
+
+EVALUATE = Stage(NAME, plan, "pipelines.stages.evaluate.run", is_reported=True, log_headlines=_log_headlines)

@@ -1,0 +1,53 @@
+"""The work of stage 4, evaluate: gallery, metrics, query tables and figures of a model on the evaluation split."""
+
+from functools import partial
+from pathlib import Path
+
+from pipelines.config import PipelineConfig
+from pipelines.evaluation.evaluator import NAME, EvaluationData, evaluate_into
+from pipelines.runtime.stage import Plans, StageDir, StageReport, check_outputs
+from pipelines.stages.evaluate.plan import stage_dir
+from pipelines.stages.extract.identity import read_extractor
+from pipelines.stages.extract.logged_data import log_splits
+from pipelines.tracking import Tracker
+
+
+def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
+    """Evaluate the best checkpoint on the evaluation split; keeps the gallery, logs metrics and figures.
+
+    Raises StageError where there is no trained model yet.
+    """
+    best = upstream["train"].output("best")
+    config.mirror.pull_folder(best)
+    return evaluate_directory(config, upstream, best, stage_dir(config, upstream), tracker)
+
+
+def evaluate_directory(
+    config: PipelineConfig, upstream: Plans, model: Path, stage: StageDir, tracker: Tracker
+) -> StageReport:
+    """Evaluate any model directory on the evaluation split, and complete an output directory with the results.
+
+    Raises StageError where the model does not fit the features, or a protocol the split, and DigestError where a file
+    of the model or of the shards was changed.
+    """
+    dataset, graphs = config.dataset, upstream["parse"].outputs if config.reads_graphs else {}
+    shards = upstream["extract"].outputs[dataset.eval_split]
+    tracker.set_tags(
+        {
+            "vse.fingerprint": stage.fingerprint,
+            "vse.data_fingerprint": upstream["extract"].fingerprint,
+            "vse.split": dataset.eval_split,
+            "vse.protocol": f"image-text recall, {config.evaluation.folds} fold(s)",
+            "vse.seed": config.seed,
+        }
+    )
+    feature = config.features.member
+    log_splits(config.name, dataset, feature, upstream["extract"], {dataset.eval_split: "evaluation"}, tracker)
+    text, pools = config.model.text, config.pools
+    data = EvaluationData(
+        dataset, config.evaluation, shards, feature, graphs, text, pools, partial(read_extractor, config.features)
+    )
+    with config.mirror.pinned(shards, *graphs.values()):
+        check_outputs(shards, *graphs.values())
+        summary = evaluate_into(data, model, stage, tracker)
+    return StageReport(NAME, stage.path, summary)

@@ -1,0 +1,1 @@
+"""Stage 1, extract: images become feature shards."""

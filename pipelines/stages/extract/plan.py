@@ -1,0 +1,196 @@
+"""Stage 1, extract, without its work: the splits and their shards, as they should be and as they are there.
+
+Each split has its own directory, `<work_dir>/extract/<split>/<fingerprint>/`: evaluating on another split never repeats
+the work on the training split. A split that has grown gets a new directory, which reuses the shards of the old one that
+contain the same records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pipelines.config import ConfigError, PipelineConfig
+from pipelines.runtime.file_hashes import kept_hashes
+from pipelines.runtime.stage import Plans, ShardSet, StageDir, StagePlan, fingerprint
+from pipelines.stages.extract.identity import extractor_bytes, extractor_identity
+from pipelines.stages.extract.logged_data import log_splits, uses_of
+from pipelines.stages.extract.reuse import Version
+from pipelines.stages.extract.shards import missing_shards, shard_plan
+from pipelines.stages.stage import Stage
+from pipelines.tracking import Tracker
+from preprocessing import extraction
+from preprocessing.datasets import Dataset, build_dataset
+from preprocessing.datasets.record import ArchivedDataset
+from preprocessing.shards.index import shard_path
+
+NAME = "extract"
+
+
+def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:  # noqa: ARG001 (the first stage has none)
+    """Find the shards that are there; `outputs` maps each split to its directory of shards.
+
+    Raises DatasetError if the data set is not as configured, and ConfigError where the extractor cannot be built, or
+    a shard is to be smaller than an image's features.
+    """
+    splits = splits_of(config)
+    archives = sum(len(split.summary.archives) for split in splits)
+    shards = {split.name: split.shard_set for split in splits}
+    images, captions = sum(each.images for each in shards.values()), sum(each.captions for each in shards.values())
+    to_make = f"{archives:,} archives" if archives else f"{images:,} images, {captions:,} captions"
+    return shard_plan(NAME, config.work_dir, shards, lambda: in_words(*totals(splits)), to_make)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split of the data set and its shards."""
+
+    name: str
+    dataset: Dataset
+    summary: extraction.SplitSummary
+    directory: StageDir
+    shards: tuple[Path, ...]
+    shard_size: int
+    settings: Mapping[str, Any]
+    max_skipped: float
+
+    @property
+    def shard_set(self) -> ShardSet:
+        """Its shards; the numbers of images and captions are 0 until the archives of a split have been read."""
+        images = self.summary.images or self._counts.get("records", 0)
+        captions = self.summary.captions or self._counts.get("captions", 0)
+        return ShardSet(self.directory, self.shards, images, captions, self.fingerprint)
+
+    @property
+    def version(self) -> Version:
+        """Identity of each shard."""
+        contents = {
+            path.name: fingerprint({**self.settings, "records": digest})
+            for path, digest in zip(self.shards, self.summary.shards, strict=True)
+        }
+        return Version(fingerprint(self.settings), contents)
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of what the shards contain: that of the directory, until images that had failed are added."""
+        return fingerprint([self.directory.fingerprint, self.revision]) if self.revision else self.directory.fingerprint
+
+    @property
+    def revision(self) -> int:
+        """Number of times that shards were made again and other images were skipped than before."""
+        return int(self._manifest().get("revision", 0))
+
+    @property
+    def skipped(self) -> list[dict[str, str]] | None:
+        """The skipped images and captions by the manifest; None where the split has never been complete."""
+        return self._manifest().get("set_aside")
+
+    @property
+    def _counts(self) -> dict[str, int]:
+        counts: dict[str, int] = self._manifest().get("counts", {})
+        return counts
+
+    def _manifest(self) -> dict[str, Any]:
+        return self.directory.read_manifest() if self.directory.is_complete() else {}
+
+    def missing(self) -> set[Path]:
+        """Return the shards that are not complete, neither here nor on the storage."""
+        return set(missing_shards(self.directory, self.shards))
+
+    def missing_specs(self) -> Iterator[extraction.ShardSpec]:
+        """Yield the contents of the missing shards; reads the records of the split again, one shard at a time.
+
+        The records of archives are read by the actors.
+        """
+        missing, directory = self.missing(), self.directory.create()
+        made_of, root = self.directory.fingerprint, self.dataset.root
+        if self.summary.archives:
+            specs = extraction.archive_specs(self.summary.archives, directory, made_of, root)
+        else:
+            records = self.dataset.records(self.name)
+            specs = extraction.shard_specs(records, directory, self.shard_size, made_of, root)
+        yield from (spec for spec in specs if spec.path in missing)
+
+
+def in_words(counts: Mapping[str, int], skipped: Iterable[Mapping[str, str]]) -> str:
+    """Return one line for the final table."""
+    return (
+        f"{counts['images']:,} images, {counts['captions']:,} captions, {counts['bytes'] / 1e6:,.0f} MB; "
+        f"skipped: {by_reason(skipped)}"
+    )
+
+
+def totals(splits: Iterable[Split]) -> tuple[dict[str, int], list[dict[str, str]]]:
+    """Return the counts of several splits together, and all skipped items, by their manifests."""
+    counts: Counter[str] = Counter()
+    skipped: list[dict[str, str]] = []
+    for split in splits:
+        manifest = split.directory.read_manifest()
+        counts.update(manifest["counts"])
+        skipped.extend({"split": split.name, **item} for item in manifest["set_aside"])
+    return {**counts, "set_aside": len(skipped)}, skipped
+
+
+def by_reason(skipped: Iterable[Mapping[str, str]]) -> str:
+    """Count skipped items by their reasons, in a line."""
+    reasons = Counter(item["reason"] for item in skipped)
+    return ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common()) or "nothing"
+
+
+def splits_of(config: PipelineConfig) -> list[Split]:
+    """Return the splits to extract, each with the fingerprint of its records, the extractor and the settings."""
+    dataset = build_dataset(config.dataset.format, **config.dataset.options())
+    features = config.features
+    settings = {
+        "format": extraction.FORMAT,
+        "extractor": extractor_identity(features, config.mirror),
+        # Which images share a batch can change the last bit of their features.
+        "batch_size": features.batch_size,
+        **features.limits,
+        "shard_size": (shard_size := _shard_size(config, dataset)),
+    }
+    splits = []
+    for name in dict.fromkeys((config.dataset.train_split, config.dataset.eval_split)):
+        described = json.dumps({"format": config.dataset.format, **config.dataset.options()})
+        summary = _summary(described, name, shard_size, config.work_dir, config.mirror.is_read_only)
+        identity = fingerprint({**settings, "records": summary.digest})
+        directory = StageDir(config.work_dir, f"{NAME}/{name}", identity, config.mirror)
+        shards = tuple(shard_path(directory.path, number) for number in range(len(summary.shards)))
+        splits.append(Split(name, dataset, summary, directory, shards, shard_size, settings, features.max_skipped))
+    return splits
+
+
+def _shard_size(config: PipelineConfig, dataset: Dataset) -> int:
+    """Return the images in a shard: the configured number, fewer where its bytes are limited, 0 where archives say."""
+    features = config.features
+    if isinstance(dataset, ArchivedDataset):
+        if features.shard_mb is not None:
+            raise ConfigError("features.shard_mb: each archive of this data set becomes a shard; leave it out")
+        return 0
+    if features.shard_mb is None:
+        return features.shard_size
+    fit = int(features.shard_mb * 1e6 / extractor_bytes(features, config.dataset, dataset, config.mirror))
+    if not fit:
+        raise ConfigError(f"features.shard_mb: an image's features are larger than {features.shard_mb:g} MB; raise it")
+    return min(features.shard_size, fit)
+
+
+@lru_cache(maxsize=8)
+def _summary(dataset: str, split: str, shard_size: int, work_dir: Path, is_dry_run: bool) -> extraction.SplitSummary:
+    """Count a split's records, once in a process: all stages of a run see the data as it was at the start."""
+    with kept_hashes(work_dir, is_dry_run) as hashes:
+        return extraction.summarize(build_dataset(**json.loads(dataset)), split, shard_size, hashes)
+
+
+def _log_data(config: PipelineConfig, extracted: StagePlan, tracker: Tracker) -> None:
+    """Log the extracted splits as the data of the pipeline's own run."""
+    uses = {split: use for split, use in uses_of(config.dataset).items() if split in extracted.outputs}
+    log_splits(config.name, config.dataset, config.features.member, extracted, uses, tracker)
+
+
+EXTRACT = Stage(NAME, plan, "pipelines.stages.extract.run", log_headlines=_log_data)

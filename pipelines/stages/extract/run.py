@@ -1,0 +1,198 @@
+"""The work of stage 1, extract: every image of the splits through the extractor, into feature shards."""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import ray
+import torch
+
+from pipelines.config import PipelineConfig
+from pipelines.config.features import ImportedFeatures
+from pipelines.runtime import cluster
+from pipelines.runtime.actor_pool import MOST_DEATHS, map_unordered
+from pipelines.runtime.commands import command
+from pipelines.runtime.stage import Plans, StageError, StageReport, disk_errors
+from pipelines.stages.extract.identity import extractor_options
+from pipelines.stages.extract.plan import NAME, Split, by_reason, in_words, splits_of, totals
+from pipelines.stages.extract.reuse import reuse_shards
+from pipelines.stages.extract.shards import track_progress
+from pipelines.tracking import Tracker
+from preprocessing import extraction
+from preprocessing.datasets import DatasetError
+from preprocessing.features import ExtractorError, build_extractor
+from preprocessing.features.imported import check_image_names
+from preprocessing.shards import read_index
+from preprocessing.shards.index import ShardIndex
+from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import sidecar_path, table_path
+
+log = logging.getLogger(__name__)
+
+# Of an actor: while one shard is written and sent, the next is decoded and computed.
+_SHARDS_AT_ONCE = 2
+# Images of a shard that may kill processes before it is memory itself that is short.
+_MOST_KILLERS = 10
+# For small files at once, each of which takes the time of a request.
+_REQUESTS = 16
+
+
+def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:  # noqa: ARG001
+    """Make the missing shards on a pool of Ray actors, then write each split's manifest.
+
+    Raises StageError if more images of a split were skipped than `features.max_skipped` allows, if two images have a
+    name in common by which published features are joined, or if several actors died of the same shard, and ClusterError
+    where Ray cannot be reached.
+    """
+    splits = splits_of(config)
+    tracker.log_params({"features": config.features.model_dump(mode="json")})
+    tracker.log_params({f"fingerprint.{split.name}": split.directory.fingerprint for split in splits})
+    reused = [reuse_shards(split.shard_set, split.version) for split in splits]
+    if any(split.missing() for split in splits):
+        if isinstance(config.features, ImportedFeatures):
+            _check_image_names(splits)
+        _make_shards(config, splits, tracker)
+    for split, count in zip(splits, reused, strict=True):
+        _write_manifest(split, count)
+    counts, skipped = totals(splits)
+    tracker.log_metrics({f"extract/{name}": float(value) for name, value in counts.items()})
+    tracker.log_dict(skipped, "set_aside.json")
+    return StageReport(NAME, config.work_dir / NAME, in_words(counts, skipped))
+
+
+class _Extraction:
+    """Actor that holds the extractor, and makes a shard while the one before it is written and sent."""
+
+    def __init__(
+        self, name: str, options: dict[str, Any], batch_size: int, threads: int, timeout: float, mirror: Mirror
+    ) -> None:
+        self._name, self._options = name, options
+        self._batch_size, self._threads, self._timeout = batch_size, threads, timeout
+        self._mirror = mirror
+
+    def prepare(self) -> None:
+        """Load the extractor, once for all shards."""
+        torch.set_num_threads(self._threads)
+        self._extractor = build_extractor(self._name, **self._options)
+
+    def work(self, spec: extraction.ShardSpec) -> Iterator[int | None]:
+        """Make a shard; yield None when the next one may begin, and the number of records in the end."""
+        drawn = threading.Event()
+        with ThreadPoolExecutor(1) as thread:
+            made = thread.submit(self._make, spec, drawn.set)
+            made.add_done_callback(lambda _: drawn.set())
+            drawn.wait()
+            yield None
+            yield made.result()
+
+    def _make(self, spec: extraction.ShardSpec, drawn: Callable[[], None]) -> int:
+        spec.path.parent.mkdir(parents=True, exist_ok=True)
+        records = tuple(spec.records)
+        spec = replace(spec, records=records)
+        extraction.extract_shard(spec, self._extractor, self._batch_size, self._threads, self._timeout, drawn)
+        # The sidecar last: on the storage, too, it declares the shard complete.
+        self._mirror.push(spec.path, table_path(spec.path), sidecar_path(spec.path))
+        self._mirror.make_room()
+        return len(records)
+
+
+def _check_image_names(splits: Iterable[Split]) -> None:
+    try:
+        check_image_names(record.image_uri for split in splits for record in split.dataset.records(split.name))
+    except ExtractorError as error:
+        raise StageError(f"{NAME}: {error}") from error
+
+
+def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) -> None:
+    cluster.connect(config.ray.address)
+    features = config.features
+    actor = ray.remote(_Extraction).options(
+        num_cpus=features.cpus_per_actor,
+        num_gpus=features.gpus_per_actor,
+        max_concurrency=_SHARDS_AT_ONCE,
+        runtime_env={"env_vars": cluster.KEEP_MEMORY},
+    )
+    threads = max(1, int(features.cpus_per_actor))
+    sizes = (features.batch_size, threads, features.image_timeout)
+    arguments = (features.extractor, extractor_options(features), *sizes, config.mirror)
+    missing = sum(len(split.missing()) for split in splits)
+    specs = chain.from_iterable(split.missing_specs() for split in splits)
+    done = map_unordered(
+        start=lambda: actor.remote(*arguments),
+        actors=min(features.actors, missing),
+        items=specs,
+        describe=lambda spec: f"shard {spec.path}",
+        retry=after_death,
+    )
+    try:
+        with disk_errors(NAME, config.work_dir):
+            track_progress(done, _images_to_do(splits), NAME, "images", tracker)
+    except (ExtractorError, DatasetError) as error:
+        raise StageError(f"{NAME}: {error}") from error
+
+
+def after_death(spec: extraction.ShardSpec, deaths: int) -> extraction.ShardSpec | None:
+    """Repeat a shard of which a process died: as it was, then image by image, then without the image it died of."""
+    if deaths < MOST_DEATHS:
+        return replace(spec, one_by_one=deaths == MOST_DEATHS - 1)
+    if not spec.loading_note.is_file() or len(spec.killers) == _MOST_KILLERS:
+        return None
+    killer = os.fsdecode(spec.loading_note.read_bytes())
+    spec.loading_note.unlink()
+    log.warning("%s: skipped, %s", killer, extraction.KILLED)
+    return replace(spec, killers=(*spec.killers, killer))
+
+
+def _images_to_do(splits: Iterable[Split]) -> int | None:
+    """Return the images of the missing shards; None where archives do not say how many they have."""
+    images: list[int | None] = []
+    for split in splits:
+        missing = split.missing()
+        if split.summary.archives:
+            shards = zip(split.shards, split.summary.archives, strict=True)
+            to_read = [archive for path, archive in shards if path in missing]
+            with ThreadPoolExecutor(_REQUESTS) as pool:
+                images += pool.map(lambda archive: archive.images(), to_read)
+        else:
+            sizes = [split.shard_size] * len(split.shards)
+            sizes[-1] = split.summary.images - split.shard_size * (len(sizes) - 1)
+            images += [size for path, size in zip(split.shards, sizes, strict=True) if path in missing]
+    known = [size for size in images if size is not None]
+    return sum(known) if len(known) == len(images) else None
+
+
+def _write_manifest(split: Split, reused: int = 0) -> None:
+    """Write the manifest of a split from its sidecars; raises StageError if too many of its images were skipped."""
+    split.directory.pull(lambda name: name.endswith((".json", ".parquet")))
+    indices = [read_index(path) for path in split.shards]
+    skipped = [item for index in indices for item in index.skipped]
+    counts = {
+        "records": split.summary.images or sum(_records_of(index) for index in indices),
+        "images": sum(index.count for index in indices),
+        "captions": sum(sum(index.caption_counts) for index in indices),
+        "bytes": sum(index.bytes for index in indices),
+        "shards": len(indices),
+        "shards_taken_over": reused,
+    }
+    lacking = counts["records"] - counts["images"]
+    if not counts["images"] or lacking > split.max_skipped * counts["records"]:
+        raise StageError(
+            f"{NAME}: {lacking:,} of the {counts['records']:,} images of {split.name} were skipped "
+            f"({by_reason(skipped)}), and features.max_skipped allows {split.max_skipped:.0%}, but never all: check "
+            f"the data set and run `{command('extract', '--retry-failed')}` with the same options, or raise the limit, "
+            "which makes no shard again"
+        )
+    revision = split.revision + (split.skipped not in (None, skipped))
+    content = {"split": split.name, "counts": counts, "set_aside": skipped, "revision": revision}
+    files = [file for path in split.shards for file in (path, table_path(path), sidecar_path(path))]
+    split.directory.complete(content, [file.name for file in files if file.is_file()], pushed=True)
+
+
+def _records_of(index: ShardIndex) -> int:
+    """Return the number of records that a shard was made of: its samples, and those that it lacks altogether."""
+    return len(set(index.keys).union(item["key"] for item in index.skipped))

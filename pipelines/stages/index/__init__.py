@@ -1,0 +1,1 @@
+"""Stage 5, index: the gallery of the evaluated model."""

@@ -1,0 +1,141 @@
+"""The work of stage 2, parse: the captions in the feature shards become objects, attributes and relations."""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+import ray
+from matplotlib.figure import Figure
+
+from pipelines.config import PipelineConfig
+from pipelines.runtime import cluster
+from pipelines.runtime.actor_pool import map_unordered
+from pipelines.runtime.stage import Plans, StageReport, disk_errors, fingerprint
+from pipelines.stages.extract.reuse import Version, reuse_shards
+from pipelines.stages.extract.shards import shard_files, track_progress
+from pipelines.stages.parse.plan import NAME, Split, in_words, settings_of, splits_of
+from pipelines.tracking import Tracker
+from preprocessing.captions import graph_shards, load_pipeline
+from preprocessing.captions.graph_shards import GraphCounts
+from preprocessing.shards import read_index
+from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import sidecar_path
+from vse_core.evaluation.plots import OKABE_ITO
+
+# Rows of the tables of the commonest words; a plot shows the first of them.
+_COMMONEST, _PLOTTED = 200, 20
+_COLOURS = ("blue", "vermillion", "green")
+
+
+def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
+    """Make the missing shards on a pool of Ray actors, then write each split's manifest and log its counts.
+
+    Raises StageError if several actors died of the same shard, or a feature shard is missing, and ClusterError where
+    Ray cannot be reached.
+    """
+    splits = splits_of(config, upstream)
+    tracker.log_params({"parsing": config.parsing.model_dump(mode="json")})
+    tracker.log_params({f"fingerprint.{split.name}": split.directory.fingerprint for split in splits})
+    reused = [reuse_shards(split.graphs, _version(config, split), graph_shards.counts_path) for split in splits]
+    if any(split.missing() for split in splits):
+        _make_shards(config, splits, tracker)
+    for split, count in zip(splits, reused, strict=True):
+        shards = {"shards": len(split.graphs.paths), "shards_taken_over": count}
+        split.directory.pull(lambda name: not name.endswith(".tar"))
+        content = {"split": split.name, "counts": _counts([split]).to_json(), **shards}
+        files = [file.name for path in split.graphs.paths for file in shard_files(path, graph_shards.counts_path)]
+        split.directory.complete(content, files, pushed=True)
+        _log(split, tracker)
+    return StageReport(NAME, config.work_dir / NAME, in_words(_counts(splits)))
+
+
+class _Parsing:
+    """Actor that holds the spaCy pipeline and makes one shard at a time."""
+
+    def __init__(self, pipeline: str | None, batch_size: int, mirror: Mirror) -> None:
+        self._name, self._batch_size = pipeline, batch_size
+        self._mirror = mirror
+
+    def prepare(self) -> None:
+        """Load the pipeline, once for all shards."""
+        self._nlp = load_pipeline(self._name)
+
+    def work(self, spec: graph_shards.ParseSpec) -> int:
+        """Make a shard; return its number of captions."""
+        spec.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._mirror.pinned_shard(spec.features):
+            captions = graph_shards.parse_shard(spec, self._nlp, self._batch_size).captions
+        self._mirror.push(spec.path, graph_shards.counts_path(spec.path), sidecar_path(spec.path))
+        self._mirror.make_room()
+        return captions
+
+
+def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) -> None:
+    cluster.connect(config.ray.address)
+    settings = config.parsing
+    actor = ray.remote(_Parsing).options(num_cpus=settings.cpus_per_actor)
+    missing = sum(len(split.missing()) for split in splits)
+    done = map_unordered(
+        start=lambda: actor.remote(settings.pipeline, settings.batch_size, config.mirror),
+        actors=min(settings.actors, missing),
+        items=chain.from_iterable(split.missing_specs() for split in splits),
+        describe=lambda spec: f"shard {spec.path}",
+    )
+    with disk_errors(NAME, config.work_dir):
+        track_progress(done, sum(split.graphs.captions for split in splits), NAME, "captions", tracker)
+
+
+def _counts(splits: list[Split]) -> GraphCounts:
+    """Return the counts of several splits together."""
+    for split in splits:
+        split.directory.pull(lambda name: name.startswith("counts-"))
+    counts = GraphCounts()
+    for path in chain.from_iterable(split.graphs.paths for split in splits):
+        counts.merge(graph_shards.read_counts(path))
+    return counts
+
+
+def _log(split: Split, tracker: Tracker) -> None:
+    """Log the counts of a split: metrics, the commonest words as a table and as a plot."""
+    counts = _counts([split])
+    kinds = {"objects": counts.objects, "attributes": counts.attributes, "relations": counts.relations}
+    figures: dict[str, float] = {"captions": counts.captions, "problems": counts.problems.total()}
+    for kind, words in kinds.items():
+        figures |= {
+            kind: words.total(),
+            f"different_{kind}": len(words),
+            f"share_without_{kind}": counts.without[kind] / max(1, counts.captions),
+        }
+    tracker.log_metrics({f"{NAME}/{split.name}/{name}": float(value) for name, value in figures.items()})
+    tracker.log_dict(
+        {"problems": dict(counts.problems), **{kind: words.most_common(_COMMONEST) for kind, words in kinds.items()}},
+        f"parse/{split.name}/commonest.json",
+    )
+    commonest = {kind: words.most_common(_PLOTTED) for kind, words in kinds.items()}
+    tracker.log_figure(_plot_commonest(commonest, counts.captions, split.name), f"plots/{split.name}_components.png")
+
+
+def _plot_commonest(commonest: Mapping[str, Sequence[tuple[str, int]]], captions: int, split: str) -> Figure:
+    """Plot the share of captions with each of the commonest words, one panel of bars for each kind of component."""
+    rows = max(1, *(len(words) for words in commonest.values()))
+    figure = Figure(figsize=(4.2 * len(commonest), 1.2 + 0.22 * rows), layout="constrained", dpi=120)
+    figure.suptitle(f"What {captions:,} captions of {split} talk about")
+    panels = figure.subplots(1, len(commonest), squeeze=False)[0]
+    for axes, (kind, words), colour in zip(panels, commonest.items(), _COLOURS, strict=True):
+        axes.barh(range(len(words)), [100 * count / max(1, captions) for _, count in words], color=OKABE_ITO[colour])
+        axes.set_yticks(range(len(words)), [word for word, _ in words])
+        axes.invert_yaxis()
+        axes.set_xlabel("per 100 captions")
+        axes.set_title(kind)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _version(config: PipelineConfig, split: Split) -> Version:
+    """Return the identity of each shard: its captions are those in the feature shard, without skipped images."""
+    settings = settings_of(config)
+    split.features.directory.pull(lambda name: name.endswith(".json"))
+    contents = {
+        path.name: fingerprint({**settings, "features": read_index(split.features.directory.path / path.name).sha256})
+        for path in split.graphs.paths
+    }
+    return Version(fingerprint(settings), contents)

@@ -1,0 +1,39 @@
+"""Stage 6, register, without its work: whether the model is registered."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from pipelines.config import PipelineConfig
+from pipelines.runtime.stage import Plans, StageDir, StagePlan, fingerprint
+from pipelines.stages.stage import Stage
+from preprocessing.storage.redaction import SecretAddress
+
+NAME = "register"
+
+# Raised when the same checkpoint would be registered as something else.
+VERSION = 4
+
+
+def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
+    """Find whether the model is registered, and the database of its registration still exists."""
+    stage = stage_dir(config, upstream)
+    size = f"registered model {config.registered_model!r}"
+    found = StagePlan.of_one(stage, "models", size, {"bundle": stage.path})
+    database = config.tracking_uri.removeprefix("sqlite:///")
+    is_gone = database != config.tracking_uri and not Path(database).is_file()
+    return replace(found, done=0) if is_gone else found
+
+
+def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:
+    """Return the output directory of the stage under this configuration."""
+    content = {
+        "version": VERSION,
+        "train": upstream["train"].fingerprint,
+        "index": upstream["index"].fingerprint,
+        "name": config.registered_model,
+        "tracking": SecretAddress(config.tracking_uri).reveal(),
+    }
+    return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
+
+
+REGISTER = Stage(NAME, plan, "pipelines.stages.register.run", needs="embeddings", is_reported=True)

@@ -1,0 +1,147 @@
+"""Stage 3, train, without its work: the identity of a training, its size, and how far an earlier start has come."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+from pipelines.config import PipelineConfig
+from pipelines.plugins import sources
+from pipelines.runtime.stage import (
+    MANIFEST,
+    Plans,
+    StageDir,
+    StageError,
+    StagePlan,
+    content_digest,
+    fingerprint,
+    manifest_in,
+)
+from pipelines.stages.stage import Stage
+from preprocessing.captions import subwords
+from preprocessing.storage.address import require_inner_name
+from vse_core.digests import DigestError, check_digests
+
+NAME = "train"
+
+# Raised when the same inputs and settings would give another model.
+VERSION = 3
+
+# Settings of how a run is carried out, which do not change the model.
+_WITHOUT_EFFECT = {
+    "workers",
+    "cpus_per_worker",
+    "gpus_per_worker",
+    "gpu_type",
+    "placement",
+    "collective_timeout",
+    "checkpoint_steps",
+    "log_steps",
+    "chunk_size",
+    "profile_steps",
+}
+
+
+def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
+    """Find the size of the training and the progress of an earlier run; `outputs` has the best checkpoint."""
+    stage = stage_dir(config, upstream)
+    # Without epochs there is one evaluation.
+    total = max(1, config.training.epochs)
+    return StagePlan(
+        name=NAME,
+        fingerprint=stage.fingerprint,
+        directory=stage.path,
+        total=total,
+        done=total if stage.is_complete() else min(int(newest_progress(stage.path)["epoch"]), total - 1),
+        unit="epochs",
+        size=_size(config),
+        outputs={"best": _best(stage)} if stage.is_complete() else {},
+    )
+
+
+def _best(stage: StageDir) -> Path:
+    name = stage.read_manifest().get("best")
+    return stage.path / require_inner_name(name, f"{stage.path / MANIFEST}, best", StageError)
+
+
+def finished_epochs(trained: StagePlan) -> list[dict[str, float]]:
+    """Return the metrics of the epochs that a training has finished, with their numbers as ``epoch``, from 1."""
+    reached = manifest_in(trained.directory) if trained.complete else newest_progress(trained.directory)
+    return [{**metrics, "epoch": epoch} for epoch, metrics in enumerate(reached["history"], start=1)]
+
+
+def _size(config: PipelineConfig) -> str:
+    """Return the amount of work for the plan's table."""
+    training = config.training
+    if not training.epochs:
+        return f"no epochs ({config.model.untrained(training.initial)}), one evaluation"
+    return f"{training.epochs} epochs, batch {training.batch_size}, {_workers(config)} worker(s)"
+
+
+def _workers(config: PipelineConfig) -> str:
+    fewest, most = config.training.fewest_workers, config.training.most_workers
+    return f"{most}" if fewest == most else f"{fewest} to {most}"
+
+
+def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:
+    """Return the output directory of the stage under this configuration."""
+    content = {
+        "version": VERSION,
+        "features": upstream["extract"].fingerprint,
+        # Of several in the same shards.
+        "reads": config.features.member,
+        "splits": [config.dataset.train_split, config.dataset.eval_split],
+        "seed": config.seed,
+        "vocabulary": config.vocabulary.model_dump(mode="json"),
+        "model": model_content(config),
+        "loss": config.loss.model_dump(mode="json"),
+        "training": _training_content(config),
+        "evaluation": config.evaluation.model_dump(mode="json", include={"folds"}),
+    }
+    if config.kind.reads_graphs:
+        content["graphs"] = upstream["parse"].fingerprint
+        content["pools"] = config.pools.model_dump(mode="json")
+    content |= config.kind.versions() | sources(config.model, config.loss)
+    return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
+
+
+def model_content(config: PipelineConfig) -> dict[str, Any]:
+    """Return the model's settings, with the contents of files and folders instead of their paths."""
+    content = config.model.model_dump(mode="json")
+    for side, key in (("image", "weights"), ("text", "weights"), ("text", "word_vectors"), ("text", "graphs")):
+        path = content[side].get(key)
+        if path is not None and Path(path).exists():
+            content[side][key] = content_digest(Path(path))
+    if config.model.text.name in ("bert", "dual_encoder"):
+        content["text"]["tokenizer"] = subwords.FORMAT
+    return content
+
+
+def _training_content(config: PipelineConfig) -> dict[str, Any]:
+    """Return the training settings, with the contents of the initial model instead of its path."""
+    # Without unset values: a new setting leaves the fingerprints of earlier runs as they were.
+    content = config.training.model_dump(mode="json", exclude=_WITHOUT_EFFECT, exclude_none=True)
+    if config.training.initial is not None:
+        content["initial"] = content_digest(config.training.initial)
+    return content
+
+
+def newest_progress(directory: Path) -> dict[str, Any]:
+    """Return the progress of the newest checkpoint that tells it; without torch, as planning has to be quick."""
+    for checkpoint in sorted(directory.glob("checkpoints/step-*"), reverse=True):
+        with contextlib.suppress(DigestError):
+            check_digests(checkpoint, "progress.json")
+            progress: dict[str, Any] = json.loads((checkpoint / "progress.json").read_bytes())
+            return progress
+    return {"epoch": 0, "history": []}
+
+
+def _check_cluster(config: PipelineConfig) -> None:
+    from pipelines.training.capacity import require_room
+
+    require_room(config.training)
+
+
+TRAIN = Stage(NAME, plan, "pipelines.stages.train.run", is_reported=True, check_cluster=_check_cluster)

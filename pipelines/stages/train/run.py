@@ -1,0 +1,166 @@
+"""The work of stage 3, train: the configured model on the extracted shards; keeps the best and newest checkpoint."""
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ray.train import UserCallback
+
+from pipelines.config import PipelineConfig
+from pipelines.kinds.inputs import SplitPaths
+from pipelines.runtime.stage import (
+    Plans,
+    StageDir,
+    StageError,
+    StagePlan,
+    StageReport,
+    check_outputs,
+    empty_folder,
+    move_up,
+)
+from pipelines.stages.extract.logged_data import log_splits, logged_data, uses_of
+from pipelines.stages.train.plan import NAME, stage_dir
+from pipelines.tracking import Tracker
+from pipelines.training.checkpoints import adopt_checkpoints, best_directory, newest_checkpoint, offer_checkpoints
+from pipelines.training.initial_weights import keep_initial
+from pipelines.training.launch import fit
+from pipelines.training.loss_log import LOSSES
+from pipelines.training.prepare import prepare
+from pipelines.training.readers import open_captions
+from pipelines.training.tables import make_tables
+from pipelines.training.worker import TrainingJob
+from preprocessing.storage.atomic import write_json_atomic
+from vse_core.digests import DIGESTS, DigestError, check_digests, recorded, write_digests
+
+PREPARED = "prepared.json"
+
+
+def run(
+    config: PipelineConfig, upstream: Plans, tracker: Tracker, callbacks: Sequence[UserCallback] = ()
+) -> StageReport:
+    """Train, or resume an earlier run; the manifest names the best checkpoint.
+
+    Ray Train calls the callbacks after every epoch. Raises StageError if training cannot start, or has ended in NaN
+    or in collapse.
+    """
+    stage = stage_dir(config, upstream)
+    stage.create()
+    if config.training.initial is not None:
+        keep_initial(config.training.initial, stage.path, config.mirror)
+    offer_checkpoints(stage.path, config.mirror)
+    adopt_checkpoints(stage.path, config.mirror)
+    newest_checkpoint(stage.path)  # where none is valid, training ends here
+    splits = _splits(config, upstream)
+    prepared = _prepared(config, stage.path)
+    if prepared is None:
+        prepared = _prepare(config, upstream, splits, stage.path)
+    facts, total_steps = prepared["facts"], prepared["total_steps"]
+    train, evaluation = (replace(split, tables=config.work_dir / prepared["tables"][name]) for name, split in splits)
+    config.mirror.push_missing(stage.path, [*recorded(stage.path), DIGESTS])  # the workers' machines need it
+    _log_inputs(config, tracker, stage, upstream["extract"], facts)
+    evaluated = logged_data(config.name, config.dataset.eval_split, upstream["extract"])
+    job = TrainingJob(config.training_settings, train, evaluation, stage.path, tracker.handle, evaluated)
+    began = time.monotonic()
+    outcome = fit(job, config.ray.address, total_steps, callbacks)
+    if "error" in outcome:
+        raise StageError(f"{NAME}: {outcome['error']}")
+    adopt_checkpoints(stage.path, config.mirror)
+    manifest = _manifest(config, outcome, facts) | {
+        "data_fingerprint": upstream["extract"].fingerprint,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    _log_outcome(stage.path, manifest, tracker)
+    outputs = [*recorded(stage.path), DIGESTS, LOSSES, manifest["best"]]
+    stage.complete(manifest, [name for name in outputs if (stage.path / name).exists()], pushed=True)
+    return StageReport(NAME, stage.path, manifest["summary"])
+
+
+def _splits(config: PipelineConfig, upstream: Plans) -> list[tuple[str, SplitPaths]]:
+    """Return the training and the evaluation split with their names, which may be the same."""
+    graphs = upstream["parse"].outputs if config.kind.reads_graphs else {}
+    names = (config.dataset.train_split, config.dataset.eval_split)
+    return [(name, SplitPaths(upstream["extract"].outputs[name], graphs.get(name))) for name in names]
+
+
+def _prepared(config: PipelineConfig, directory: Path) -> dict[str, Any] | None:
+    """Return the record of an earlier start's preparation; None where there is none, or some of it was changed."""
+    with contextlib.suppress(DigestError, StageError):
+        check_digests(directory, PREPARED)
+        check_digests(directory)
+        prepared: dict[str, Any] = json.loads((directory / PREPARED).read_bytes())
+        for tables in prepared["tables"].values():
+            config.mirror.pull(config.work_dir / tables)
+            check_outputs(config.work_dir / tables)
+        return prepared
+    return None
+
+
+def _prepare(
+    config: PipelineConfig, upstream: Plans, splits: Sequence[tuple[str, SplitPaths]], directory: Path
+) -> dict[str, Any]:
+    """Write what the workers read, and the record of it: a restart does not read the captions again."""
+    settings, shards = config.training_settings, upstream["extract"].shards
+    paths = (path for _, path in splits)
+    with (
+        empty_folder(directory) as made,
+        open_captions(config.mirror, settings.feature, config.training.shuffle_shards, *paths) as data,
+    ):
+        caption_encoder, facts, total_steps = prepare(settings, *data, made)
+        # The vocabulary, word vectors, negatives.
+        names = move_up(made)
+        kind = settings.kind, settings.kind_settings
+        tables = {
+            name: make_tables(config.work_dir, name, shards[name], split, caption_encoder, directory, *kind)
+            for (name, _), split in zip(splits, data, strict=True)
+        }
+    places = {name: path.relative_to(config.work_dir).as_posix() for name, path in tables.items()}
+    prepared = {"facts": facts, "total_steps": total_steps, "tables": places}
+    write_json_atomic(directory / PREPARED, prepared)
+    (directory / DIGESTS).unlink(missing_ok=True)
+    write_digests(directory, *names, PREPARED)
+    return prepared
+
+
+def _log_inputs(
+    config: PipelineConfig, tracker: Tracker, stage: StageDir, features: StagePlan, facts: Mapping[str, float]
+) -> None:
+    """Log the settings, the data, and statistics of the captions' tokens."""
+    tracker.log_params(config.model_dump(mode="json"))
+    tags = {
+        "vse.fingerprint": stage.fingerprint,
+        "vse.data_fingerprint": features.fingerprint,
+        "vse.split": config.dataset.eval_split,
+        "vse.seed": config.seed,
+    }
+    tracker.set_tags(tags | {f"vse.{name}": value for name, value in facts.items()})
+    log_splits(config.name, config.dataset, config.features.member, features, uses_of(config.dataset), tracker)
+
+
+def _manifest(config: PipelineConfig, outcome: Mapping[str, Any], facts: Mapping[str, float]) -> dict[str, Any]:
+    """Return the manifest of a finished run: its history, its best checkpoint, and a summary."""
+    history = outcome["history"]
+    best = max(range(len(history)), key=lambda epoch: history[epoch]["rsum"])
+    rsum, chance = history[best]["rsum"], outcome["chance"]
+    untrained = "" if config.training.epochs else f"{config.model.untrained(config.training.initial)}: "
+    return {
+        **outcome,
+        "best": best_directory(Path(), best).name,
+        **facts,
+        "summary": f"{untrained}{config.dataset.eval_split} RSUM {rsum:.1f} (chance {chance:.1f}){_of_captions(facts)}",
+    }
+
+
+def _of_captions(facts: Mapping[str, float]) -> str:
+    coverage, truncated = facts.get("word_vector_coverage"), facts["captions_truncated"]
+    known = "" if coverage is None else f", word vectors for {coverage:.0%} of the vocabulary"
+    return f"{known}, {truncated:,} captions cut short" if truncated else known
+
+
+def _log_outcome(directory: Path, manifest: Mapping[str, Any], tracker: Tracker) -> None:
+    for name, path in (("best", directory / manifest["best"]), ("last", newest_checkpoint(directory))):
+        for file in sorted(path.iterdir()) if path is not None else []:
+            tracker.log_artifact(file, f"checkpoints/{name}")

@@ -1,0 +1,162 @@
+"""A split that has grown reuses complete shards of the same records from its last version, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.config import PipelineConfig, load_config
+from pipelines.runtime.stage import StageError
+from pipelines.stages.extract import plan as extract
+from pipelines.stages.extract.plan import Split
+from pipelines.stages.extract.reuse import Version, reuse_shards
+from preprocessing.captions.graph_shards import GraphCounts, counts_path
+from preprocessing.extraction.extract import extract_shard
+from preprocessing.shards import verify_shard
+from preprocessing.storage.atomic import write_json_atomic
+from preprocessing.storage.mirror import sidecar_path, table_path
+from tests.pipelines.stages.extract.test_checks import Numbers
+from vse_core.digests import sealed, unsealed
+
+
+@pytest.fixture(params=["disk", "storage"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """Shards of three images on this machine alone, or kept on a storage as well."""
+    address = [] if request.param == "disk" else [f"storage.address={tmp_path / 'storage'}"]
+    return ["features.shard_size=3", "training.batch_size=4", f"work_dir={tmp_path / 'work'}", *address]
+
+
+def loaded(settings: list[str], images: int, *overrides: str) -> PipelineConfig:
+    return load_config(None, [*settings, f"dataset.images={{train: {images}, dev: 4}}", *overrides])
+
+
+def train_split(config: PipelineConfig) -> Split:
+    return next(split for split in extract.splits_of(config) if split.name == "train")
+
+
+def make(split: Split, shards: int | None = None) -> list[str]:
+    """Make the missing shards, `shards` of them or all, as the stage does; returns their names."""
+    made = []
+    for spec in list(split.missing_specs())[:shards]:
+        extract_shard(spec, Numbers(), batch_size=2)
+        split.directory.mirror.push(spec.path, table_path(spec.path), sidecar_path(spec.path))
+        made.append(spec.path.name)
+    return made
+
+
+def grown(settings: list[str], images: int, shards: int | None = None, **overrides: Any) -> tuple[int, list[str]]:
+    """Grow the split to a number of images; returns how many shards were reused, and which were made."""
+    split = train_split(loaded(settings, images, *(f"{key}={value}" for key, value in overrides.items())))
+    return reuse_shards(split.shard_set, split.version), make(split, shards)
+
+
+def test_what_is_new_alone_is_made(settings: list[str], tmp_path: Path) -> None:
+    """Oracle: the grown split made from nothing."""
+    assert grown(settings, 7) == (0, ["shard-00000.tar", "shard-00001.tar", "shard-00002.tar"])
+    assert grown(settings, 10) == (2, ["shard-00002.tar", "shard-00003.tar"])
+    split = train_split(loaded(settings, 10))
+    assert not split.missing()
+    scratch = train_split(
+        load_config(
+            None,
+            [
+                "features.shard_size=3",
+                "training.batch_size=4",
+                f"work_dir={tmp_path}/scratch",
+                "dataset.images={train: 10, dev: 4}",
+            ],
+        )
+    )
+    make(scratch)
+    for path, expected in zip(split.shards, scratch.shards, strict=True):
+        verify_shard(path, deep=True)
+        assert path.read_bytes() == expected.read_bytes()
+        assert sidecar_path(path).read_bytes() == sidecar_path(expected).read_bytes()
+        assert table_path(path).read_bytes() == table_path(expected).read_bytes()
+
+
+def test_files_are_shared(settings: list[str]) -> None:
+    grown(settings, 7)
+    grown(settings, 10)
+    before, after = (train_split(loaded(settings, images)).shards for images in (7, 10))
+    assert [old.samefile(new) for old, new in zip(before, after, strict=False)] == [True, True, False]
+
+
+def test_what_was_made_before_a_kill_counts_when_the_split_has_grown_again(settings: list[str]) -> None:
+    grown(settings, 7)
+    assert grown(settings, 10, shards=1) == (2, ["shard-00002.tar"])
+    assert grown(settings, 13) == (3, ["shard-00003.tar", "shard-00004.tar"])
+
+
+def test_a_second_start_takes_nothing_twice(settings: list[str]) -> None:
+    grown(settings, 7)
+    grown(settings, 10, shards=0)
+    assert grown(settings, 10) == (2, ["shard-00002.tar", "shard-00003.tar"])
+
+
+def test_other_settings_share_nothing(settings: list[str]) -> None:
+    grown(settings, 7)
+    assert grown(settings, 10, **{"features.random_seed": 1})[0] == 0
+    assert grown(settings, 10, **{"dataset.seed": 1})[0] == 0
+
+
+def test_a_shard_that_is_not_whole_is_made(settings: list[str]) -> None:
+    grown(settings, 7)
+    split = train_split(loaded(settings, 7))
+    split.directory.mirror.drop(sidecar_path(split.shards[0]))
+    assert grown(settings, 10) == (1, ["shard-00000.tar", "shard-00002.tar", "shard-00003.tar"])
+
+
+def test_a_damaged_record_of_the_last_version_is_told(settings: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    grown(settings, 7)
+    directory = train_split(loaded(settings, 7)).directory
+    (record,) = directory.path.parent.glob("newest-*.json")
+    record.write_text('{"fingerprint": ')
+    directory.mirror.push(record)
+    assert grown(settings, 10)[0] == 0
+    assert f"{record} is damaged" in caplog.text
+
+
+def test_what_belongs_to_a_shard_comes_along(settings: list[str]) -> None:
+    """As in parsing, whose shards have counts next to them; a shard without is made again."""
+    grown(settings, 7)
+    split, later = (train_split(loaded(settings, images)) for images in (7, 10))
+    counts = counts_path(split.shards[1])
+    write_json_atomic(counts, GraphCounts().to_json())
+    split.directory.mirror.push(counts)
+    assert reuse_shards(later.shard_set, later.version, counts_path) == 1
+    assert counts_path(later.shards[1]).read_bytes() == counts.read_bytes()
+    assert not later.shards[0].exists()
+
+
+def test_another_machine_takes_over_on_the_storage(tmp_path: Path) -> None:
+    """No bytes of the shards come to the machine that only finds them to be there."""
+    shared = ["features.shard_size=3", "training.batch_size=4", f"storage.address={tmp_path / 'storage'}"]
+    grown([*shared, f"work_dir={tmp_path / 'one'}"], 7)
+    other = [*shared, f"work_dir={tmp_path / 'other'}"]
+    assert grown(other, 10) == (2, ["shard-00002.tar", "shard-00003.tar"])
+    split = train_split(loaded(other, 10))
+    assert not split.missing()
+    assert [path.exists() for path in split.shards] == [False, False, True, True]
+    split.directory.pull()
+    for path in split.shards:
+        verify_shard(path, deep=True)
+
+
+def test_the_note_names_every_shard(settings: list[str]) -> None:
+    split = train_split(loaded(settings, 7))
+    assert isinstance(split.version, Version)
+    assert list(split.version.contents) == [path.name for path in split.shards]
+    assert len(set(split.version.contents.values())) == 3
+
+
+def test_a_record_of_shards_elsewhere_is_refused(settings: list[str], tmp_path: Path) -> None:
+    assert grown(settings, 7)[0] == 0
+    for record in tmp_path.rglob("newest-*.json"):
+        changed = unsealed(json.loads(record.read_text()), record) | {"fingerprint": "../../elsewhere"}
+        record.write_text(json.dumps(sealed(changed)))
+    with pytest.raises(StageError, match=r"newest-.*\.json: the name '\.\./\.\./elsewhere' is not a path inside"):
+        grown(settings, 10)

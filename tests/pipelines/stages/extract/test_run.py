@@ -1,0 +1,303 @@
+"""Planning the extraction: what identifies its output, and that planning stays cheap."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+import webdataset
+from PIL import Image
+
+from pipelines.config import ConfigError, PipelineConfig, load_config
+from pipelines.runtime.stage import StageError
+from pipelines.stages.extract import plan as extract
+from pipelines.stages.extract import run as extract_run
+from pipelines.stages.extract.identity import extractor_options
+from pipelines.stages.runner import plan_stages
+from preprocessing.features import ImageError, build_extractor, load_image
+from preprocessing.shards import ShardReader, read_arrays, read_index
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def data_as_it_is_now() -> None:
+    """Other tests of this process have had other data under the same configuration."""
+    extract._summary.cache_clear()
+
+
+SMALL = ["dataset.images={train: 7, dev: 4}", "features.shard_size=3", "training.batch_size=4"]
+
+
+def loaded(folder: Path, *overrides: str) -> PipelineConfig:
+    return load_config(None, [f"work_dir={folder}", *SMALL, *overrides])
+
+
+def test_a_plan_counts(tmp_path: Path) -> None:
+    plan = extract.plan(loaded(tmp_path), {})
+    assert (plan.total, plan.done, plan.status) == (3 + 2, 0, "to do")
+    assert plan.size == "11 images, 55 captions"
+    assert set(plan.outputs) == {"train", "dev"}
+    assert len({plan.outputs["train"].parent, plan.outputs["dev"].parent}) == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "changes"),
+    [
+        ("features.actors=2", False),
+        ("training.epochs=9", False),
+        ("seed=9", False),
+        ("features.batch_size=2", True),
+        ("features.shard_size=2", True),
+        ("features.random_seed=1", True),
+        ("dataset.seed=1", True),
+        ("dataset.images.dev=5", True),
+    ],
+)
+def test_what_the_fingerprint_depends_on(tmp_path: Path, override: str, changes: bool) -> None:
+    first, second = extract.plan(loaded(tmp_path), {}), extract.plan(loaded(tmp_path, override), {})
+    assert (first.fingerprint != second.fingerprint) == changes
+
+
+def test_a_split_has_a_directory_of_its_own(tmp_path: Path) -> None:
+    first, second = extract.plan(loaded(tmp_path), {}), extract.plan(loaded(tmp_path, "dataset.images.dev=5"), {})
+    assert first.outputs["train"] == second.outputs["train"]
+    assert first.outputs["dev"] != second.outputs["dev"]
+
+
+def test_published_features_are_planned_like_images(tmp_path: Path) -> None:
+    for split, images in (("train", 3), ("dev", 2)):
+        np.save(tmp_path / f"{split}_ims.npy", np.ones((images, 4, 8), np.float32))
+        (tmp_path / f"{split}_ids.txt").write_text("".join(f"{number}\n" for number in range(images)))
+        (tmp_path / f"{split}_caps.txt").write_text("a red square .\n" * 5 * images)
+    published = [f"dataset={{format: precomputed, root: {tmp_path}}}", "features={extractor: precomputed}"]
+    plan = extract.plan(load_config(None, [f"work_dir={tmp_path}/work", *published]), {})
+    assert plan.size == "5 images, 25 captions"
+    assert plan.total == 2
+
+
+def test_features_in_the_form_in_which_they_were_published(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    np.savez(tmp_path / "source" / "1.npz", x=np.ones((4, 8), np.float32))
+    features = f"features={{extractor: imported, form: npz, source: {tmp_path}/source, shard_size: 3}}"
+    first = extract.plan(loaded(tmp_path / "work", features), {})
+    assert first.total == 3 + 2
+    assert extract.plan(loaded(tmp_path / "work", features), {}).fingerprint == first.fingerprint
+    np.savez(tmp_path / "source" / "2.npz", x=np.ones((4, 8), np.float32))
+    assert extract.plan(loaded(tmp_path / "work", features), {}).fingerprint != first.fingerprint
+
+
+def write_archives(folder: Path, *samples: int) -> None:
+    """Archives of this number of samples each, with img2dataset's count of them."""
+    folder.mkdir(exist_ok=True)
+    buffer = io.BytesIO()
+    Image.new("RGB", (32, 32), (200, 0, 0)).save(buffer, "JPEG")
+    for number, count in enumerate(samples):
+        with webdataset.TarWriter(str(folder / f"{number:05d}.tar")) as sink:
+            for sample in range(count):
+                sink.write({"__key__": f"{sample:09d}", "jpg": buffer.getvalue(), "txt": f"picture {sample}"})
+        (folder / f"{number:05d}_stats.json").write_text(json.dumps({"successes": count}))
+
+
+def test_each_archive_becomes_a_shard(tmp_path: Path) -> None:
+    """Planned without opening one, made by the actor's own code; another archive leaves the shards of the others."""
+    images = tmp_path / "images"
+    write_archives(images, 3, 2)
+    dataset = f"dataset={{format: webdataset, folders: {{train: {images}, dev: {images}}}}}"
+    config = load_config(None, [f"work_dir={tmp_path}/work", dataset])
+    plan = extract.plan(config, {})
+    assert (plan.size, plan.total) == ("4 archives", 4)
+    split, _ = extract.splits_of(config)
+    assert extract_run._images_to_do([split]) == 5
+    actor = extract_run._Extraction("grid", extractor_options(config.features), 2, 1, 60.0, config.mirror)
+    actor.prepare()
+    assert [list(actor.work(spec)) for spec in split.missing_specs()] == [[None, 3], [None, 2]]
+    extract_run._write_manifest(split)
+    assert (split.shard_set.images, split.shard_set.captions, split.missing()) == (5, 5, set())
+    index = read_index(split.shards[1])
+    assert index.keys == ["100000000", "100000001"]
+    assert ShardReader(split.directory.path, config.features.member).meta(3)["image_id"] == "00001/000000000"
+    write_archives(tmp_path / "more", 1)
+    (tmp_path / "more" / "00000.tar").rename(images / "00002.tar")
+    extract._summary.cache_clear()
+    grown, _ = extract.splits_of(config)
+    assert grown.version.contents.items() > split.version.contents.items()
+    assert len(grown.shards) == 3
+    assert extract_run._images_to_do([grown]) is None
+    with pytest.raises(ConfigError, match=r"features\.shard_mb: each archive of this data set becomes a shard"):
+        extract.plan(load_config(None, [f"work_dir={tmp_path}/work", dataset, "features.shard_mb=1"]), {})
+
+
+def test_two_images_that_would_get_one_files_features(tmp_path: Path) -> None:
+    """Before any work starts."""
+    for name in ("cats/1.jpg", "dogs/1.jpg"):
+        (tmp_path / "images" / name).parent.mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "images" / name)
+    (tmp_path / "table.csv").write_text("image,caption\ncats/1.jpg,a cat\ndogs/1.jpg,a dog\n")
+    np.savez(tmp_path / "1.npz", x=np.ones((4, 8), np.float32))
+    overrides = [
+        f"work_dir={tmp_path}/work",
+        f"dataset={{format: table, images: {tmp_path}/images, "
+        f"tables: {{train: {tmp_path}/table.csv, dev: {tmp_path}/table.csv}}}}",
+        f"features={{extractor: imported, form: npz, source: {tmp_path}}}",
+    ]
+    with pytest.raises(StageError, match=r"extract: .*cats/1\.jpg and .*dogs/1\.jpg count as one image"):
+        extract_run.run(load_config(None, overrides), {}, MagicMock())
+
+
+@pytest.mark.parametrize(
+    ("features", "member"),
+    [
+        ("{extractor: grid, weights: tiny_resnet, random_seed: 0, image_size: 64}", "grid"),
+        ("{extractor: pyramid, weights: tiny_resnet, random_seed: 0}", "pyramid"),
+        ("{extractor: frames, weights: tiny_resnet, random_seed: 0, frames: 3}", "frames"),
+    ],
+)
+def test_other_extractors_are_planned_alike(tmp_path: Path, features: str, member: str) -> None:
+    config = loaded(tmp_path, f"features={features}")
+    assert config.features.member == member
+    assert extract.plan(config, {}).fingerprint != extract.plan(loaded(tmp_path), {}).fingerprint
+
+
+BUTD = (
+    "features={extractor: butd, random_seed: 0, min_regions: 2, max_regions: 5, batch_size: 2, shard_size: 3, "
+    "random_size: {width: 2, blocks: [1, 1, 1], objects: 4, attributes: 3}}"
+)
+
+
+def test_regions_of_the_detector_become_shards(tmp_path: Path) -> None:
+    """From the configuration to what training and drawing read, by the actor's own code."""
+    config = load_config(None, [f"work_dir={tmp_path}", "dataset.images={train: 2, dev: 1}", BUTD])
+    for split in extract.splits_of(config):
+        actor = extract_run._Extraction(
+            "butd",
+            extractor_options(config.features),
+            config.features.batch_size,
+            1,
+            60.0,
+            config.mirror,
+        )
+        actor.prepare()
+        assert [list(actor.work(spec)) for spec in split.missing_specs()] == [
+            [None, {"train": 2, "dev": 1}[split.name]]
+        ]
+        assert not split.missing()
+        reader = ShardReader(split.directory.path, config.features.member)
+        (shard,) = split.shards
+        names = ("region", "boxes", "objects", "object_scores", "attributes", "attribute_scores")
+        for number, (_, arrays) in enumerate(read_arrays(shard, names)):
+            sides = load_image(reader.meta(number)["image"]).size
+            count = len(reader.features(number))
+            assert 2 <= count <= 5
+            assert reader.feature_dim == 64
+            assert [len(array) for array in arrays.values()] == [count] * 6
+            assert (arrays["boxes"] <= [*sides, *sides]).all()
+            assert set(arrays["objects"]) <= set(range(4))
+
+
+@pytest.mark.parametrize(
+    ("features", "reason"),
+    [
+        ("{extractor: butd}", "features: butd: no weights are given; use the hub id unc-nlp"),
+        ("{extractor: butd, weights: /no/such.pth}", "features: weights: there is no file or folder /no/such.pth"),
+        ("{extractor: butd, random_seed: 0, min_regions: 37}", "got 37 and 36"),
+    ],
+)
+def test_a_detector_that_cannot_be_had(tmp_path: Path, features: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        extract.plan(loaded(tmp_path, f"features={features}"), {})
+
+
+def test_weights_that_cannot_be_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"features: .*{tmp_path}"):
+        extract.plan(loaded(tmp_path, f"features={{extractor: grid, weights: {tmp_path}}}"), {})
+
+
+def test_a_second_plan_imports_nothing_heavy(tmp_path: Path) -> None:
+    """In a process of its own, since this one has imported everything already."""
+    extract.plan(loaded(tmp_path), {})
+    overrides = [f"work_dir={tmp_path}", *SMALL]
+    code = (
+        "import sys; from pipelines.stages.extract import plan as extract; from pipelines.config import load_config\n"
+        f"extract.plan(load_config(None, {overrides!r}), {{}})\n"
+        "print([name for name in ('torch', 'ray', 'mlflow', 'transformers') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert result.stdout == "[]\n", result.stderr
+
+
+SEVERAL = (
+    "features={{extractor: several, shard_size: 3, model_reads: {reads}, "
+    "of: [{{extractor: grid, weights: tiny_resnet, random_seed: 0}}, "
+    "{{extractor: pyramid, weights: tiny_resnet, random_seed: 0, image_size: 96}}]}}"
+)
+
+
+def test_models_of_different_features_share_one_pass(tmp_path: Path) -> None:
+    configs = {reads: loaded(tmp_path, SEVERAL.format(reads=reads)) for reads in ("grid", "pyramid", "null")}
+    plans = {reads: extract.plan(config, {}) for reads, config in configs.items()}
+    assert plans["grid"] == plans["pyramid"] == plans["null"]
+    trained = {reads: plan_stages(config, last="train")["train"].fingerprint for reads, config in configs.items()}
+    assert trained["grid"] == trained["null"] != trained["pyramid"]
+    assert configs["pyramid"].features.member == "pyramid"
+    # As it travels to training workers.
+    assert all(PipelineConfig.model_validate(config.model_dump(mode="json")) == config for config in configs.values())
+    assert configs["null"].features.read.options() == configs["grid"].features.read.options()
+    config = configs["pyramid"]
+    actor = extract_run._Extraction("several", extractor_options(config.features), 2, 1, 60.0, config.mirror)
+    actor.prepare()
+    for split in extract.splits_of(config):
+        for spec in split.missing_specs():
+            list(actor.work(spec))
+        assert ShardReader(split.directory.path, "grid").features(0).shape == (36, 192)
+        assert ShardReader(split.directory.path, "pyramid").features(0).shape == (30, 192)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("model_reads: {reads}", "model_reads: butd"), "model_reads: 'butd' is not among grid, pyramid"),
+        (("extractor: pyramid", "extractor: grid"), "every extractor may stand there once, got grid, grid"),
+        (("random_seed: 0, image_size", "batch_size: 2, image_size"), "batch_size of pyramid holds for all"),
+        (("extractor: pyramid", "extractor: frames"), "of"),
+    ],
+)
+def test_features_that_do_not_fit_together(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        loaded(tmp_path, SEVERAL.replace(*change).format(reads="null"))
+
+
+def test_a_shard_may_be_limited_in_bytes(tmp_path: Path) -> None:
+    """An image of 36 vectors of 192 float16 values takes 13,824 bytes, and its captions about a kilobyte."""
+    config = loaded(tmp_path, "features.shard_mb=0.034")
+    train_split, _ = extract.splits_of(config)
+    assert [train_split.shard_size, len(train_split.shards)] == [2, 4]
+    assert extract.plan(loaded(tmp_path, "features.shard_mb=9"), {}).total == extract.plan(loaded(tmp_path), {}).total
+    make = extract_run._Extraction("grid", extractor_options(config.features), 2, 1, 60.0, config.mirror)
+    make.prepare()
+    for spec in train_split.missing_specs():
+        list(make.work(spec))
+        assert spec.path.stat().st_size <= 0.034e6 + tarfile.RECORDSIZE
+    with pytest.raises(ConfigError, match=r"features\.shard_mb: an image's features are larger than 0\.01 MB"):
+        extract.plan(loaded(tmp_path, "features.shard_mb=0.01"), {})
+
+
+def test_a_limit_of_pixels_that_is_set_is_part_of_the_identity(tmp_path: Path) -> None:
+    usual, small = (
+        [split.directory.fingerprint for split in extract.splits_of(loaded(tmp_path, *more))]
+        for more in ([], ["features.max_pixels=9000"])
+    )
+    assert set(usual).isdisjoint(small)
+    options = extractor_options(loaded(tmp_path, "features.max_pixels=9000").features)
+    extractor = build_extractor("grid", **options)
+    with pytest.raises(ImageError, match="128 x 128 pixels, more than the limit of 9000"):
+        extractor.load("scene://0/0")
+    with pytest.raises(ConfigError, match="max_pixels"):
+        loaded(tmp_path, "features={extractor: precomputed, max_pixels: 9}")

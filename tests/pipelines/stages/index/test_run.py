@@ -1,0 +1,55 @@
+"""The index stage: built once from the evaluation's gallery, refused where there is none."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipelines.config import PipelineConfig, load_config
+from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
+from pipelines.runtime.stage import Plans, StageError
+from pipelines.stages.index import plan as index
+from pipelines.stages.index import run as index_run
+from pipelines.tracking import PipelineRuns
+from tests.pipelines.stages.given import given
+from tests.pipelines.tiny_bundle import IMAGES, write_tiny_bundle
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Plans:
+    """A trained model, and the gallery of its evaluation."""
+    bundle = write_tiny_bundle(tmp_path_factory.mktemp("index"))
+    return given(bundle, train={"best": bundle / "model"}, evaluate={"gallery": bundle / "gallery"})
+
+
+@pytest.fixture
+def config(work_dir: Path) -> PipelineConfig:
+    return load_config(None, [f"work_dir={work_dir}", "name=tiny"])
+
+
+def run(config: PipelineConfig, upstream: Plans) -> str:
+    with PipelineRuns(config.experiment, "f" * 64).child("index") as tracker:
+        return index_run.run(config, upstream, tracker).summary
+
+
+def test_a_gallery_is_indexed(config: PipelineConfig, upstream: Plans) -> None:
+    assert index.plan(config, upstream).status == "to do"
+    assert run(config, upstream).startswith(f"{IMAGES} images, exact; ")
+    done = index.plan(config, upstream)
+    assert done.complete
+    origin = index_origin(upstream["train"].output("best"), upstream["evaluate"].output("gallery"))
+    loaded = GalleryIndex.load(done.outputs["index"], origin)
+    assert loaded.images.facts.items == IMAGES
+
+
+def test_the_kind_is_part_of_what_the_index_is(config: PipelineConfig, upstream: Plans) -> None:
+    other = config.model_copy(update={"index": config.index.model_copy(update={"kind": "approximate"})})
+    assert index.plan(other, upstream).fingerprint != index.plan(config, upstream).fingerprint
+    assert "6 images, approximate with recall 1.000 of the first ten" in run(other, upstream)
+
+
+@pytest.mark.parametrize("stage", ["train", "evaluate"])
+def test_there_is_no_index_without_a_gallery(config: PipelineConfig, upstream: Plans, stage: str) -> None:
+    unfinished = {**upstream, stage: replace(upstream[stage], done=0)}
+    with pytest.raises(StageError, match=f"the output of {stage} is to do .* run `python pipelines/{stage}.py`"):
+        run(config, unfinished)

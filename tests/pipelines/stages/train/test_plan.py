@@ -1,0 +1,64 @@
+"""The plan of a training reads the best checkpoint from the manifest, which may come from a storage."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipelines.config import load_config
+from pipelines.evaluation.pretrained import zero_shot_config
+from pipelines.runtime.stage import StageDir, StageError
+from pipelines.stages.extract import plan as extract
+from pipelines.stages.train import plan as train
+from pipelines.stages.train import run as train_run
+from pipelines.stages.train.plan import _best
+from preprocessing.shards import ShardReader
+from tests.pipelines.stages.extract.test_checks import make
+from vse_core.digests import recorded
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "/elsewhere", None, 3])
+def test_the_best_checkpoint_lies_in_its_training(tmp_path: Path, name: object) -> None:
+    stage = StageDir(tmp_path, "train", "f" * 64)
+    stage.complete({"best": "best-001"}, [])
+    assert _best(stage) == stage.path / "best-001"
+    stage.complete({"best": name}, [])
+    with pytest.raises(StageError, match=r"manifest\.json, best: .* no"):
+        _best(stage)
+
+
+def test_a_restart_does_not_read_the_captions_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = ["dataset.images={train: 8, dev: 3}", "features.shard_size=3", "training.batch_size=8"]
+    config = load_config(None, [f"work_dir={tmp_path}/work", *sizes])
+    extract._summary.cache_clear()
+    make(config)
+    upstream = {"extract": extract.plan(config, {})}
+    run, splits = tmp_path / "run", train_run._splits(config, upstream)
+    run.mkdir()
+    assert train_run._prepared(config, run) is None
+    (run / "left by another").write_text("no output of this stage")
+    made = train_run._prepare(config, upstream, splits, run)
+    assert recorded(run) == {"vocabulary.json", "prepared.json"}
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardReader, "texts", None)
+        assert train_run._prepared(config, run) == made
+    vocabulary = (run / "vocabulary.json").read_bytes()
+    (run / "vocabulary.json").write_bytes(vocabulary[:-2])
+    assert train_run._prepared(config, run) is None, "it was changed"
+    assert train_run._prepare(config, upstream, splits, run) == made
+    assert train_run._prepared(config, run) == made
+    shutil.rmtree(config.work_dir / made["tables"]["dev"])
+    assert train_run._prepared(config, run) is None, "the tables have gone"
+    assert train_run._prepare(config, upstream, splits, run) == made
+
+
+def test_a_run_without_epochs_is_called_what_it_is() -> None:
+    config = zero_shot_config(load_config(None), "openai/clip")
+    assert train._size(config) == "no epochs (zero-shot), one evaluation"
+    outcome, facts = {"history": [{"rsum": 250.0}], "chance": 12.0}, {"captions_truncated": 0}
+    assert train_run._manifest(config, outcome, facts)["summary"] == "zero-shot: dev RSUM 250.0 (chance 12.0)"
+    trained = load_config(None, ["training.epochs=3"])
+    assert train._size(trained) == "3 epochs, batch 64, 1 worker(s)"
+    assert train_run._manifest(trained, outcome, facts)["summary"] == "dev RSUM 250.0 (chance 12.0)"
