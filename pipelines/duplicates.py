@@ -28,9 +28,8 @@ def main() -> None:
     found, unreadable = duplicates_across(dataset, dataset.splits, options.distance)
     found.sort(key=lambda pair: pair.distance)
     for pair in found:
-        say(
-            f"{pair.distance} bits: {pair.first.image_id} {pair.second.image_id} ({pair.first.split} {pair.second.split})"
-        )
+        first, second = pair.first, pair.second
+        say(f"{pair.distance} bits: {first.image_id} {second.image_id} ({first.split} {second.split})")
     say(f"{len(found)} near-duplicates across {', '.join(dataset.splits)}")
     for record, reason in unreadable:
         say(f"not read: {record.image_id}: {reason}")
