@@ -54,8 +54,8 @@ from preprocessing.features.importers import FORMS, entries, open_source
 from preprocessing.features.precomputed import PrecomputedExtractor, _open_array
 from preprocessing.features.weights import read_weights
 from preprocessing.reading import parse_json
-from preprocessing.shards import ShardError, ShardReader, verify_shard
-from preprocessing.shards.reader import read_arrays, read_records
+from preprocessing.shards import ShardError, verify_shard
+from preprocessing.shards.reader import ShardReader, read_arrays, read_records
 from preprocessing.shards.writer import Sample, write_shard
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic

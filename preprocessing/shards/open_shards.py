@@ -1,9 +1,7 @@
 """A bounded number of memory-mapped tars, fetched on demand and checked when they are first mapped."""
 
 import contextlib
-import hashlib
 import mmap
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from preprocessing.shards.index import FIX, ShardError, check_digest
+from preprocessing.shards.index import FIX, ShardError
 
 Pin = Callable[[Path], AbstractContextManager[None]]
 
@@ -43,17 +41,14 @@ class OpenShards:
     Args:
         tars: all of them, by number.
         limit: maps at a time.
-        verify: compare each tar with its sha256, once for as long as the file stays the same.
         pin: keeps a tar on this machine for as long as its block lasts; None where all are local.
     """
 
-    def __init__(self, tars: Sequence[TarFile], limit: int, verify: bool, pin: Pin | None) -> None:
+    def __init__(self, tars: Sequence[TarFile], limit: int, pin: Pin | None) -> None:
         self._tars = tars
         self._limit = limit
-        self._verify = verify
         self._pin = pin
         self._maps: OrderedDict[int, Future[_Mapped]] = OrderedDict()
-        self._verified: dict[int, tuple[int, int]] = {}  # inode and time of change
         self._queued: set[int] = set()
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
@@ -114,7 +109,6 @@ class OpenShards:
                 stack.enter_context(self._pin(tar.path))
             try:
                 with tar.path.open("rb") as file:
-                    status = os.fstat(file.fileno())
                     memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:
                 raise ShardError(f"cannot open shard {tar.path}: {error}; {FIX}") from error
@@ -122,8 +116,4 @@ class OpenShards:
                 raise ShardError(
                     f"shard {tar.path} had {tar.bytes} bytes when it was checked and has {len(memory)} now; {FIX}"
                 )
-            stamp = (status.st_ino, status.st_mtime_ns)
-            if self._verify and self._verified.get(shard) != stamp:
-                check_digest(tar.path, tar.sha256, hashlib.sha256(memory).hexdigest())
-                self._verified[shard] = stamp
             return _Mapped(memory, stack.pop_all())

@@ -1,7 +1,5 @@
 """Exact random access to the samples of a directory of shards."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io
@@ -9,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import xxhash
 
 from preprocessing.reading import parse_json, reason
@@ -22,9 +21,6 @@ from preprocessing.shards.open_shards import OpenShards, Pin
 from preprocessing.shards.remote_members import Place, ReadRange, RemoteMembers
 from preprocessing.shards.split_index import FILES, SplitIndex, member_places
 from preprocessing.storage.mirror import table_path
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _NPY_PREFIX = 10
 _FLOAT16 = np.dtype("<f2")
@@ -55,8 +51,7 @@ class ShardReader:
         directory: holds shard-00000.tar, shard-00000.json, shard-00001.tar and so on without a gap.
         feature: name of the array to read, such as "grid"; or "jpg", and :meth:`file` gives the image files.
         max_open_shards: how many tars are mapped at once; each takes one file descriptor.
-        verify: compare each sample with its checksum when it is first read; a tar that is fetched, or whose samples
-            have none, with its sha256 when it is first mapped.
+        verify: compare each sample with its checksum when it is first read; shards of earlier versions may have none.
         pin: keeps a tar on this machine for as long as its block lasts; None where all are local.
         read_range: reads samples out of tars that stay where they are; needs their checksums.
         index: of the directory and the feature; by default :meth:`SplitIndex.read`, which raises ShardError.
@@ -85,10 +80,8 @@ class ShardReader:
         self.fingerprint = self.index.fingerprint
         self.caption_starts = self.index.caption_starts
         self._pin = pin
-        has_checksums = len(self.index.checksums) == len(self)
-        self._unchecked = np.full(len(self), verify and has_checksums)
-        whole = verify and (self.is_streamed or not has_checksums)
-        self._open = OpenShards(self.index.tars, max_open_shards, whole, pin)
+        self._unchecked = np.full(len(self), verify and len(self.index.checksums) == len(self))
+        self._open = OpenShards(self.index.tars, max_open_shards, pin)
         self.is_remote = read_range is not None
         self._remote = None if read_range is None else RemoteMembers(read_range)
         self._last_records: tuple[int, list[dict[str, Any]]] = (-1, [])
@@ -215,7 +208,7 @@ class ShardReader:
         if self._unchecked[image]:
             if xxhash.xxh3_64_intdigest(data) != self.index.checksums[image]:
                 raise ShardError(f"{self.where(image)}: {self.feature} has changed since it was written; {FIX}")
-            self._unchecked[image] = self.is_remote  # another time it is fetched anew
+            self._unchecked[image] = self.is_remote  # another time it is fetched again
         return data
 
     def _member_place(self, image: int) -> Place:

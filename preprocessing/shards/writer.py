@@ -19,14 +19,11 @@ from preprocessing.shards.index import VERSION, MemberTable, ShardIndex
 from preprocessing.storage.atomic import open_atomic, sync_directory, write_json_atomic
 from preprocessing.storage.mirror import sidecar_path
 
-_KEY = re.compile(r"[0-9]+")
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 # Bytes of a member that are hashed and written at once: in many small parts, threads that decode would come in between.
 _AT_ONCE = 4 * 1024 * 1024
 # Bytes before the values of an array.
 _NPY_HEADER = 128
-# webdataset's decoder runs these through pickle.
-_PICKLED = {"pkl", "pyd", "pickle", "pth", "pt"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,6 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
     if path.suffix != ".tar":
         raise ValueError(f"a shard's name ends in .tar, got {path}")
     keys: list[str] = []
-    caption_counts: list[int] = []
     records: list[dict[str, Any]] = []
     members: dict[str, MemberTable] = {}
     grids: dict[str, list[tuple[int, int, int]]] = {}
@@ -126,7 +122,7 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
                 if isinstance(sample, Skipped):
                     skipped.append(sample)
                     continue
-                _check(sample, keys[-1] if keys else None, set(members) if keys else None)
+                _check(sample, keys[-1] if keys else "", set(members) if keys else None)
                 for name, data in _encoded(sample):
                     offset = _add(archive, f"{sample.key}.{name}", data)
                     table = members.setdefault(name, MemberTable([], []))
@@ -136,32 +132,25 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
                 for name, grid in sample.grids.items():
                     grids.setdefault(name, []).append(grid)
                 keys.append(sample.key)
-                caption_counts.append(len(sample.meta["captions"]))
                 records.append(sample.meta)
         size, digest = hashing.tell(), hashing.hexdigest()
     if set(members) != {"json"}:
         write_table(path, records)
     entries = [entry.to_json() for entry in sorted(skipped, key=lambda entry: entry.key)]
+    counts = [len(record["captions"]) for record in records]
     tables = (members, entries, grids)
-    index = ShardIndex(VERSION, path.name, size, digest, len(keys), fingerprint, keys, caption_counts, *tables)
+    index = ShardIndex(VERSION, path.name, size, digest, len(keys), fingerprint, keys, counts, *tables)
     write_json_atomic(sidecar_path(path), index.to_json())
     return index
 
 
-def _check(sample: Sample, previous_key: str | None, kinds: set[str] | None) -> None:
+def _check(sample: Sample, previous_key: str, kinds: set[str] | None) -> None:
     """Refuse a sample that webdataset or the reader would misread."""
-    if not _KEY.fullmatch(sample.key):
-        raise ValueError(f"a sample's key is made of digits only, got {sample.key!r}")
-    if previous_key is not None and (len(sample.key) != len(previous_key) or sample.key <= previous_key):
-        raise ValueError(f"keys have one width and ascend within a shard; {sample.key!r} follows {previous_key!r}")
+    if not sample.key.isdecimal() or (len(sample.key), sample.key) <= (len(previous_key), previous_key):
+        raise ValueError(f"keys are numbers that ascend within a shard; {sample.key!r} follows {previous_key!r}")
     for name in (*sample.arrays, *sample.companions, *sample.files):
         if not _NAME.fullmatch(name):
             raise ValueError(f"sample {sample.key}: a member's name has lower-case letters, digits and _, got {name!r}")
-    for name in sample.files:
-        if name.rpartition(".")[2] in _PICKLED | {"npy", "json"}:
-            raise ValueError(
-                f"sample {sample.key}: the file {name!r} would be decoded as an array, a record or a pickle"
-            )
     for name, array in sample.arrays.items():
         if array.dtype != np.float16 or array.size == 0:
             raise ValueError(

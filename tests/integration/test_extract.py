@@ -21,7 +21,8 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime.stage import StageDir
 from pipelines.stages.extract import plan as extract
 from pipelines.stages.runner import run_stages
-from preprocessing.shards import ShardReader, verify_shard
+from preprocessing.shards import verify_shard
+from preprocessing.shards.reader import ShardReader
 from tests.preprocessing.features.arrays import arrays
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,8 @@ from pipelines.retrieval.gallery import Gallery, build_gallery
 from preprocessing.captions import Vocabulary, save_caption_encoder
 from preprocessing.datasets import build_dataset
 from preprocessing.features import TINY_RESNET, build_extractor
-from preprocessing.shards import Sample, ShardReader, write_shard
+from preprocessing.shards.reader import ShardReader
+from preprocessing.shards.writer import Sample, write_shard
 from vse_core.digests import write_digests
 from vse_core.models import build_model, load_model
 

@@ -10,7 +10,9 @@ import torch
 from pipelines.retrieval.gallery import EMBEDDINGS, ITEMS, Gallery, GalleryError, _records, build_gallery
 from preprocessing.captions import Vocabulary
 from preprocessing.datasets import Caption, Record
-from preprocessing.shards import Sample, ShardError, ShardReader, write_shard
+from preprocessing.shards import ShardError
+from preprocessing.shards.reader import ShardReader
+from preprocessing.shards.writer import Sample, write_shard
 from vse_core.digests import DigestError
 from vse_core.models import build_model
 

@@ -23,7 +23,8 @@ from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.image_source import FeatureSource
 from preprocessing.loading.loader import TrainLoader
 from preprocessing.loading.sampler import BatchSampler
-from preprocessing.shards import ShardError, ShardReader, read_index
+from preprocessing.shards import ShardError, read_index
+from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import write_shard
 from preprocessing.storage import Mirror, StorageError
 from preprocessing.storage.atomic import write_json_atomic

@@ -15,7 +15,8 @@ from preprocessing.captions.graph_shards import (
     read_counts,
     read_graphs,
 )
-from preprocessing.shards import Sample, ShardError, read_index, verify_shard, write_shard
+from preprocessing.shards import ShardError, read_index, verify_shard
+from preprocessing.shards.writer import Sample, write_shard
 
 TEXTS = [
     ["A brown dog runs on the beach .", "two dogs"],

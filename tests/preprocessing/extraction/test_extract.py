@@ -27,7 +27,8 @@ from preprocessing.extraction.extract import (
 from preprocessing.extraction.identity import summarize
 from preprocessing.features.extractor import ExtractorError, RegionFeatures
 from preprocessing.features.images import ImageError, read_image_bytes
-from preprocessing.shards import ShardReader, read_arrays, verify_shard
+from preprocessing.shards import verify_shard
+from preprocessing.shards.reader import ShardReader, read_arrays
 
 
 class NumberExtractor:

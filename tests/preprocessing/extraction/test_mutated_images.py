@@ -10,7 +10,7 @@ import numpy as np
 from preprocessing.datasets import Caption, Record
 from preprocessing.extraction.extract import ShardSpec, extract_shard
 from preprocessing.features import build_extractor
-from preprocessing.shards import ShardReader
+from preprocessing.shards.reader import ShardReader
 from tests.preprocessing.extraction.mutations import MUTATIONS, mutated
 from tests.preprocessing.features.arrays import arrays
 

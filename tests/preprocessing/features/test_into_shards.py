@@ -9,7 +9,7 @@ import pytest
 from preprocessing.datasets import Caption, Record
 from preprocessing.extraction.extract import ShardSpec, extract_shard
 from preprocessing.features import TINY_RESNET, build_extractor, load_image
-from preprocessing.shards import ShardReader
+from preprocessing.shards.reader import ShardReader
 
 TINY = {"weights": TINY_RESNET, "seed": 0}
 

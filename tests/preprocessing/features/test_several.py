@@ -11,7 +11,7 @@ from preprocessing.datasets import Caption, Record
 from preprocessing.extraction.extract import ShardSpec, extract_shard
 from preprocessing.features import TINY_RESNET, ExtractorError, ImageError, build_extractor
 from preprocessing.features import extractor as extractor_module
-from preprocessing.shards import ShardReader, read_arrays
+from preprocessing.shards.reader import ShardReader, read_arrays
 
 NETWORK = {"weights": TINY_RESNET, "seed": 0}
 DETECTOR = {"seed": 0, "min_regions": 3, "max_regions": 3}

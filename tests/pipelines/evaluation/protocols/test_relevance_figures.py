@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from preprocessing.datasets import Record
-from preprocessing.shards import Sample, ShardReader, write_shard
+from preprocessing.shards.reader import ShardReader
+from preprocessing.shards.writer import Sample, write_shard
 
 # The package has a function of this name.
 components = importlib.import_module("pipelines.evaluation.protocols.components")

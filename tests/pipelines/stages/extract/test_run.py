@@ -22,7 +22,8 @@ from pipelines.stages.extract import run as extract_run
 from pipelines.stages.extract.identity import extractor_options
 from pipelines.stages.runner import plan_stages
 from preprocessing.features import ImageError, build_extractor, load_image
-from preprocessing.shards import ShardReader, read_arrays, read_index
+from preprocessing.shards import read_index
+from preprocessing.shards.reader import ShardReader, read_arrays
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -14,7 +14,7 @@ from pipelines.stages.extract import plan as extract
 from pipelines.stages.train import plan as train
 from pipelines.stages.train import run as train_run
 from pipelines.stages.train.plan import _best
-from preprocessing.shards import ShardReader
+from preprocessing.shards.reader import ShardReader
 from tests.pipelines.stages.extract.test_checks import make
 from vse_core.digests import recorded
 
