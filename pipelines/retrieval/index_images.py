@@ -206,18 +206,18 @@ def _embed(
     cluster.connect(None)
     import ray
 
-    from pipelines.runtime.actor_pool import map_unordered
+    from pipelines.runtime.actor_pool import ActorPool
 
     gpus = 1 if ray.cluster_resources().get("GPU") else 0
     actor = ray.remote(_Embedding).options(num_cpus=1, num_gpus=gpus, runtime_env={"env_vars": cluster.KEEP_MEMORY})
     root = images if Path(images).is_dir() else ""
     chunks = [todo[start : start + _PART] for start in range(0, len(todo), _PART)]
-    done = map_unordered(
+    done = ActorPool(
         start=lambda: actor.remote(bundle, root),
-        actors=min(actors, len(chunks)),
+        size=min(actors, len(chunks)),
         items=chunks,
         describe=lambda chunk: f"the images from {chunk[0].image_id} to {chunk[-1].image_id}",
-    )
+    ).results()
     tables, skipped = [], []
     with progress_bar("embed", len(todo), "images") as bar:
         for embedded, refused in done:

@@ -15,7 +15,7 @@ import torch
 from pipelines.config import PipelineConfig
 from pipelines.config.features import ImportedFeatures
 from pipelines.runtime import cluster
-from pipelines.runtime.actor_pool import MOST_DEATHS, map_unordered
+from pipelines.runtime.actor_pool import MOST_DEATHS, ActorPool
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import Plans, StageError, StageReport, disk_errors
 from pipelines.stages.extract.identity import extractor_options
@@ -122,13 +122,13 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
     arguments = (features.extractor, extractor_options(features), *sizes, config.mirror)
     missing = sum(len(split.missing()) for split in splits)
     specs = chain.from_iterable(split.missing_specs() for split in splits)
-    done = map_unordered(
+    done = ActorPool(
         start=lambda: actor.remote(*arguments),
-        actors=min(features.actors, missing),
+        size=min(features.actors, missing),
         items=specs,
         describe=lambda spec: f"shard {spec.path}",
         retry=after_death,
-    )
+    ).results()
     try:
         with disk_errors(NAME, config.work_dir):
             track_progress(done, _images_to_do(splits), NAME, "images", tracker)

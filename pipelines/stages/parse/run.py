@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from pipelines.config import PipelineConfig
 from pipelines.runtime import cluster
-from pipelines.runtime.actor_pool import map_unordered
+from pipelines.runtime.actor_pool import ActorPool
 from pipelines.runtime.stage import Plans, StageReport, disk_errors, fingerprint
 from pipelines.stages.extract.reuse import Version, reuse_shards
 from pipelines.stages.extract.shards import shard_files, track_progress
@@ -74,12 +74,12 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
     settings = config.parsing
     actor = ray.remote(_Parsing).options(num_cpus=settings.cpus_per_actor)
     missing = sum(len(split.missing()) for split in splits)
-    done = map_unordered(
+    done = ActorPool(
         start=lambda: actor.remote(settings.pipeline, settings.batch_size, config.mirror),
-        actors=min(settings.actors, missing),
+        size=min(settings.actors, missing),
         items=chain.from_iterable(split.missing_specs() for split in splits),
         describe=lambda spec: f"shard {spec.path}",
-    )
+    ).results()
     with disk_errors(NAME, config.work_dir):
         track_progress(done, sum(split.graphs.captions for split in splits), NAME, "captions", tracker)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import ray
 
-from pipelines.runtime.actor_pool import map_unordered
+from pipelines.runtime.actor_pool import ActorPool
 from pipelines.runtime.stage import StageError
 from pipelines.stages.extract.run import after_death
 from preprocessing.datasets import Caption, Record
@@ -49,12 +49,12 @@ def starter(marks: Path, **options: Any) -> Callable[[], Any]:
 
 def test_every_item_once(tmp_path: Path) -> None:
     items = [item for item in range(40) if item not in (7, 13)]
-    results = list(map_unordered(starter(tmp_path), 3, items, str))
+    results = list(ActorPool(starter(tmp_path), 3, items, str).results())
     assert sorted(results) == [item * item for item in items]
 
 
 def test_nothing_to_do(tmp_path: Path) -> None:
-    assert list(map_unordered(starter(tmp_path), 1, [], str)) == []
+    assert list(ActorPool(starter(tmp_path), 1, [], str).results()) == []
 
 
 def test_items_are_drawn_when_an_actor_is_free(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_items_are_drawn_when_an_actor_is_free(tmp_path: Path) -> None:
             drawn += 1
             yield 2
 
-    results = map_unordered(starter(tmp_path), 2, endless(), str)
+    results = ActorPool(starter(tmp_path), 2, endless(), str).results()
     for _ in range(5):
         assert next(results) == 4
     results.close()  # type: ignore[attr-defined]
@@ -74,23 +74,23 @@ def test_items_are_drawn_when_an_actor_is_free(tmp_path: Path) -> None:
 
 
 def test_an_actor_that_dies_is_replaced_and_its_item_done_again(tmp_path: Path) -> None:
-    results = list(map_unordered(starter(tmp_path), 2, [1, 13, 2, 3], str))
+    results = list(ActorPool(starter(tmp_path), 2, [1, 13, 2, 3], str).results())
     assert sorted(results) == [1, 4, 9, 169]
 
 
 def test_an_item_that_kills_again_and_again_is_named(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="item 666: the process that did it has died 3 times"):
-        list(map_unordered(starter(tmp_path), 1, [666], lambda item: f"item {item}"))
+        list(ActorPool(starter(tmp_path), 1, [666], lambda item: f"item {item}").results())
 
 
 def test_an_error_arrives_as_itself(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^seven is refused$"):
-        list(map_unordered(starter(tmp_path), 1, [1, 7], str))
+        list(ActorPool(starter(tmp_path), 1, [1, 7], str).results())
 
 
 def test_an_error_of_the_preparation_arrives_as_itself(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no weights"):
-        list(map_unordered(starter(tmp_path, prepares=False), 2, [1], str))
+        list(ActorPool(starter(tmp_path, prepares=False), 2, [1], str).results())
 
 
 class Overlapping:
@@ -120,7 +120,7 @@ class Overlapping:
 
 def overlapped(marks: Path, items: list[int], patience: float = 3) -> list[int]:
     actor = ray.remote(Overlapping).options(num_cpus=0.5, max_concurrency=2)
-    return list(map_unordered(lambda: actor.remote(str(marks), patience), 1, items, "item {}".format))
+    return list(ActorPool(lambda: actor.remote(str(marks), patience), 1, items, "item {}".format).results())
 
 
 def test_an_actor_begins_an_item_while_it_finishes_the_one_before(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def shard(folder: Path, names: list[str]) -> ShardSpec:
 
 def extracted(specs: list[ShardSpec]) -> list[Any]:
     actor = ray.remote(Extraction).options(num_cpus=0.5)
-    return list(map_unordered(actor.remote, 1, specs, lambda spec: f"shard {spec.path}", after_death))
+    return list(ActorPool(actor.remote, 1, specs, lambda spec: f"shard {spec.path}", after_death).results())
 
 
 def test_images_that_kill_the_process_are_named_and_skipped(tmp_path: Path) -> None:
