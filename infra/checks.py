@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
+import torch
 from packaging.requirements import Requirement
 
-from pipelines.stages import preflight
+from pipelines.config import ConfigError
+from pipelines.stages.preflight import check_storage as preflight_storage
+from pipelines.stages.preflight import check_writable
 
 DISTRIBUTION = "vse-pipeline"
 
@@ -77,8 +80,6 @@ def _version(name: str) -> str:
 
 
 def _gpus() -> tuple[list[str], str]:
-    import torch
-
     names = []
     try:
         for number in range(torch.cuda.device_count()):
@@ -93,22 +94,17 @@ def _gpus() -> tuple[list[str], str]:
 
 def _disk(work_dir: Path) -> tuple[int, str]:
     try:
-        work_dir.mkdir(parents=True, exist_ok=True)
-        trial = work_dir / f".doctor-{socket.gethostname()}"
-        trial.write_bytes(b"x")
-        trial.unlink()
-    except OSError as error:
-        return 0, f"cannot write into {work_dir}: {error.strerror}"
+        check_writable("work_dir", work_dir)
+    except ConfigError as error:
+        return 0, str(error)
     return shutil.disk_usage(work_dir).free, ""
 
 
 def _storage_problems(addresses: Sequence[str]) -> list[str]:
-    from pipelines.config import ConfigError
-
     problems = []
     for address in addresses:
         try:
-            preflight.check_storage("", address)
+            preflight_storage("", address)
         except ConfigError as error:
             problems.append(str(error).removeprefix(": "))
     return problems

@@ -6,17 +6,16 @@ One line for each check; exit status 1 if one fails. With a cluster (the configu
 of its machines is checked, otherwise this machine. Nothing is started, and nothing is left behind.
 """
 
-from __future__ import annotations
-
-import email.utils
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from infra.checks import (
     Finding,
@@ -34,13 +33,8 @@ from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.cli import config_parser, guarded, say
 from pipelines.stages.preflight import check_tracking
-from pipelines.tracking.client import TrackingError, connect, outages, reason_of
-from preprocessing.storage.redaction import SecretAddress
+from pipelines.tracking.client import connect, outages, reason_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_SECONDS = 5.0
 _NODE_SECONDS = 120.0
 _CLOCK_ROUNDS = 3
 
@@ -92,9 +86,8 @@ def examine(config: PipelineConfig) -> Iterator[Finding]:
     yield check_gpus(nodes[1:] or nodes, _gpus_wanted(config), registered)
     yield check_disk(nodes, (config.storage.cache_gb or 0.0) * 1e9)
     yield check_storage(nodes, addresses)
-    tracking, server_offset = _tracking(config.tracking_uri, len(registered))
-    yield tracking
-    yield check_clocks(offsets | server_offset)
+    yield _tracking(config.tracking_uri, len(registered))
+    yield check_clocks(offsets)
 
 
 def _gpus_wanted(config: PipelineConfig) -> float:
@@ -120,9 +113,6 @@ def _join(config: PipelineConfig, address: str) -> Finding:
 @contextmanager
 def _probes() -> Iterator[dict[str, tuple[dict[str, Any], Any]]]:
     """Start an actor on every machine: node id -> Ray's record of the node, and the actor."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     actor = ray.remote(Probe)
     probes = {}
     for node in ray.nodes():
@@ -141,9 +131,6 @@ def _collect(
     probes: dict[str, tuple[dict[str, Any], Any]], work_dir: Path, addresses: Sequence[str]
 ) -> tuple[list[NodeFacts], Offsets, dict[str, float], list[str]]:
     """Return every machine's facts, clock offsets, GPUs registered with Ray, and the machines that did not answer."""
-    import ray
-    from ray.exceptions import GetTimeoutError, RayError
-
     answers = {number: probe.facts.remote(work_dir, addresses) for number, (_, probe) in probes.items()}
     nodes: list[NodeFacts] = []
     offsets: Offsets = {}
@@ -173,26 +160,23 @@ def _offset(clock: Any) -> tuple[float, float]:
     return ahead, uncertainty
 
 
-def _tracking(uri: str, machines: int) -> tuple[Finding, Offsets]:
-    """Check that MLflow answers this user; return a server's clock offset too."""
+def _tracking(uri: str, machines: int) -> Finding:
+    """Check that MLflow answers this user."""
     server = "infra/mlflow/compose.yaml starts a server"
     try:
         check_tracking(uri)
-    except (ConfigError, TrackingError) as error:
-        return Finding("MLflow", str(error), server), {}
-    if uri.startswith("sqlite:"):
-        if machines > 1:
-            return Finding("MLflow", f"{uri} is a file, and there are {machines} machines", server), {}
-        if not Path(uri.removeprefix("sqlite:///")).is_file():
-            return Finding("MLflow", f"{uri} does not exist yet; the first run creates it"), {}
-    offsets = _server_clock(uri) if uri.startswith("http") else {}
-    refusals: tuple[type[Exception], ...] = (TrackingError, *outages())
-    try:
+        if uri.startswith("sqlite:"):
+            if machines > 1:
+                return Finding("MLflow", f"{uri} is a file, and there are {machines} machines", server)
+            if not Path(uri.removeprefix("sqlite:///")).is_file():
+                return Finding("MLflow", f"{uri} does not exist yet; the first run creates it")
         connect(uri).search_experiments(max_results=1)
-    except refusals as error:
+    except ConfigError as error:
+        return Finding("MLflow", str(error), server)
+    except outages() as error:
         reason = reason_of(error)
-        return Finding("MLflow", f"{uri} refuses: {reason}", _remedy(reason)), offsets
-    return Finding("MLflow", f"{uri} answers"), offsets
+        return Finding("MLflow", f"{uri} refuses: {reason}", _remedy(reason))
+    return Finding("MLflow", f"{uri} answers")
 
 
 def _remedy(reason: str) -> str:
@@ -201,24 +185,6 @@ def _remedy(reason: str) -> str:
     if "403" in reason or "host" in reason.lower():
         return "add the name in this address to MLFLOW_SERVER_ALLOWED_HOSTS of the server, or ask for the permission"
     return "see the server's log; `mlflow db upgrade` where the server is newer than its database"
-
-
-def _server_clock(uri: str) -> Offsets:
-    try:
-        began = time.time()
-        server = SecretAddress(uri).without_user.rstrip("/")
-        with urllib.request.urlopen(f"{server}/health", timeout=_SECONDS) as answer:
-            date = answer.headers.get("Date")
-        ended = time.time()
-    except urllib.error.HTTPError as error:
-        date, ended = error.headers.get("Date"), time.time()
-    except OSError:  # the server's own check reports this
-        return {}
-    if date is None:
-        return {}
-    # The header has a resolution of one second.
-    ahead = email.utils.parsedate_to_datetime(date).timestamp() + 0.5 - (began + ended) / 2
-    return {"MLflow's server": (ahead, 0.5 + (ended - began) / 2)}
 
 
 if __name__ == "__main__":

@@ -153,11 +153,12 @@ class ActorPool(Generic[Item]):
         """Start another worker instead of a dead one, and do its item again."""
         what = _PREPARATION if call.item is None else self._describe(call.item)
         self._deaths[what] += 1
+        deaths = self._deaths[what]
         reason = " ".join(str(error).split())
-        following = None if call.item is None else self._retry(call.item, self._deaths[what])
-        if following is None and (call.item is not None or self._deaths[what] == MOST_DEATHS):
+        following = None if call.item is None else self._retry(call.item, deaths)
+        if following is None and (call.item is not None or deaths == MOST_DEATHS):
             raise StageError(
-                f"{what}: the process that did it has died {self._deaths[what]} times, the last time of this: {reason}. "
+                f"{what}: the process that did it has died {deaths} times, the last time because: {reason}. "
                 "If memory ran out, lower the batch size or the number of actors"
             ) from error
         log.warning("%s: the process that did it has died and is replaced: %s", what, reason[:300])

@@ -41,7 +41,7 @@ def check_before_start(config: PipelineConfig) -> None:
     where a protocol is not for the split; DatasetError if the files of a protocol are not there.
     """
     is_dry_run = config.mirror.is_read_only
-    _check_writable("work_dir", config.work_dir, is_dry_run)
+    check_writable("work_dir", config.work_dir, is_dry_run)
     check_storage("storage.address", config.storage.address, is_dry_run)
     check_storage("tracking.artifacts", config.tracking.artifacts, is_dry_run)
     _check_dataset(config)
@@ -53,7 +53,8 @@ def check_before_start(config: PipelineConfig) -> None:
     check_tracking(config.tracking_uri, is_dry_run)
 
 
-def _check_writable(key: str, folder: Path, is_dry_run: bool) -> None:
+def check_writable(key: str, folder: Path, is_dry_run: bool = False) -> None:
+    """Make a folder, or in a dry run see whether it can be made; raises ConfigError if nothing can be written to it."""
     try:
         if is_dry_run:
             folder = next(there for there in (folder, *folder.parents) if there.exists())
@@ -239,7 +240,7 @@ def check_tracking(uri: str, is_dry_run: bool = False) -> None:
     """
     scheme = uri.partition(":")[0].lower()
     if scheme == "sqlite":
-        _check_writable("tracking.uri", Path(uri.removeprefix("sqlite:///")).parent, is_dry_run)
+        check_writable("tracking.uri", Path(uri.removeprefix("sqlite:///")).parent, is_dry_run)
     elif scheme in ("http", "https"):
         _check_server(uri)
     elif scheme.partition("+")[0] in DATABASE_PORTS:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import ray
+
 from pipelines.config.training import TrainingConfig
 from pipelines.runtime import ray_internals
 from pipelines.runtime.cluster import ClusterError
@@ -15,8 +17,6 @@ def require_room(training: TrainingConfig) -> None:
 
     Raises ClusterError where the workers would wait for ever.
     """
-    import ray
-
     if ray_internals.is_autoscaled():
         return
     nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -35,8 +35,6 @@ def require_room(training: TrainingConfig) -> None:
 
 def room_for(training: TrainingConfig) -> int:
     """Return the number of such trainings that the cluster, were it empty, has room for at a time; at least one."""
-    import ray
-
     workers = _room(training, [node for node in ray.nodes() if node["Alive"]])
     return max(1, workers // training.most_workers)
 

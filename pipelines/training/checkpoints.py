@@ -1,7 +1,6 @@
 """The checkpoints of a training run on disk: the newest to resume from, the best to use."""
 
 import contextlib
-import fcntl
 import itertools
 import logging
 import os
@@ -15,12 +14,9 @@ from torch import Tensor
 
 from pipelines.runtime.stage import StageError
 from pipelines.training.checkpoint_uploads import CheckpointUploads
-from pipelines.training.initial_weights import INITIAL
-from pipelines.training.loss_log import LOSSES
 from preprocessing.storage import Mirror
-from preprocessing.storage.atomic import locked, sync_directory
-from preprocessing.storage.mirror import CONTENTS, lock_file
-from vse_core.digests import DIGESTS, DigestError, check_digests, file_digest, recorded, write_digests
+from preprocessing.storage.atomic import sync_directory
+from vse_core.digests import DigestError, check_digests, file_digest, write_digests
 from vse_core.distributed import rank
 from vse_core.models.model import SPECIFICATION, WEIGHTS, Model
 from vse_core.training.sharding import gathered
@@ -51,7 +47,7 @@ class Checkpoints:
         newest = newest_checkpoint(self.directory)
         if newest is not None:
             for path in sorted(self.directory.glob("checkpoints/step-*")):
-                if path == newest or (path < newest and _defect(path) is None):
+                if path == newest or (path < newest and defect_of(path) is None):
                     self._keep(path, read_progress(path))
         return newest
 
@@ -122,7 +118,7 @@ def newest_checkpoint(directory: Path) -> Path | None:
     """
     damaged: list[str] = []
     for path in sorted(directory.glob("checkpoints/step-*"), reverse=True):
-        reason = _defect(path)
+        reason = defect_of(path)
         if reason is None:
             if damaged:
                 log.warning("train: %s; training resumes from the checkpoint before it, %s", damaged[0], path)
@@ -136,51 +132,13 @@ def newest_checkpoint(directory: Path) -> Path | None:
     return None
 
 
-def _defect(checkpoint: Path) -> str | None:
-    """Return why a checkpoint is damaged, None where it is not."""
+def defect_of(checkpoint: Path) -> str | None:
+    """Return why a checkpoint is damaged, None if it is not."""
     try:
         check_digests(checkpoint)
     except DigestError as error:
         return error.reason
     return None
-
-
-def offer_checkpoints(directory: Path, mirror: Mirror) -> None:
-    """Copy to the storage the checkpoints of an earlier run on this machine that it lacks."""
-    valid = (path for path in sorted(directory.glob("checkpoints/step-*"), reverse=True) if _defect(path) is None)
-    for path in [*sorted(directory.glob("best-*")), *itertools.islice(valid, 1)]:
-        if not mirror.has(path / CONTENTS):
-            mirror.push_folder(path)
-
-
-def adopt_checkpoints(directory: Path, mirror: Mirror) -> None:
-    """Bring the run's files on this machine to the state on the storage, from which all machines start.
-
-    A checkpoint that only this machine has goes: processes that start from different ones would never agree. A damaged
-    copy is replaced; where the storage's own is damaged, the checkpoint before it is copied as well.
-    """
-    if mirror.address is None:
-        return
-    stored = mirror.stored(directory)
-    whole = {name.removesuffix(f"/{CONTENTS}") for name in stored if name.endswith(f"/{CONTENTS}")}
-    for path in directory.glob("checkpoints/step-*"):
-        if path.relative_to(directory).as_posix() not in whole:
-            shutil.rmtree(path)
-    for name in whole:
-        if name == INITIAL or name.startswith("best-"):
-            mirror.pull_folder(directory / name)
-    directory.mkdir(parents=True, exist_ok=True)
-    with locked(lock_file(mirror.root, directory, "adopting"), fcntl.LOCK_EX):
-        for name in sorted((name for name in whole if name.startswith("checkpoints/")), reverse=True):
-            mirror.pull_folder(directory / name)
-            if _defect(directory / name) is not None:
-                shutil.rmtree(directory / name)
-                mirror.pull_folder(directory / name)
-            if _defect(directory / name) is None:
-                break
-    mirror.pull(directory, {DIGESTS, LOSSES}.__contains__)
-    with contextlib.suppress(DigestError):  # nothing is prepared yet
-        mirror.pull(directory, recorded(directory).__contains__)
 
 
 @contextlib.contextmanager

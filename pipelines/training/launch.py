@@ -1,8 +1,5 @@
 """The driver's side of training: the group of workers, restarted while training makes progress."""
 
-from __future__ import annotations
-
-import itertools
 import logging
 import secrets
 import threading
@@ -10,17 +7,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from ray.train import FailureConfig, LoggingConfig, RunConfig, TrainingFailedError, UserCallback
+from ray.train.torch import TorchTrainer
+from tqdm import tqdm
 
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.errors import has_message, in_one_line, keep_details, resource_message
 from pipelines.runtime.stage import StageError
 from pipelines.training.loss_log import last_loss
 from pipelines.training.worker import TrainingJob, train_worker
-from preprocessing.storage import Mirror
-
-if TYPE_CHECKING:
-    from ray.train import TrainingFailedError, UserCallback
+from pipelines.training.worker_group import GroupConfig, scaling
 
 log = logging.getLogger(__name__)
 
@@ -38,27 +36,19 @@ def fit(
     between. Losing a machine while the group starts ends Ray's run as well.
     """
     ray_internals.configure_train(job.settings.training.collective_timeout)
-    from ray.train import TrainingFailedError
-
     cluster.connect(ray_address)
-    mirror, directory = job.settings.mirror, job.directory
-    with _progress_bar(directory, total_steps):
+    with _progress_bar(job.folder.path, total_steps):
         while True:
-            before = _saved_steps(mirror, directory)
+            before = job.folder.saved_step()
             try:
                 return _ray_run(job, callbacks)
             except TrainingFailedError as error:
-                if _saved_steps(mirror, directory) == before:
+                if job.folder.saved_step() == before:
                     raise StageError(f"train: the workers failed: {_reason(error)}") from error
                 log.warning("train: the workers failed, and start again from the last checkpoint: %s", error)
 
 
 def _ray_run(job: TrainingJob, callbacks: Sequence[UserCallback]) -> dict[str, Any]:
-    from ray.train import FailureConfig, LoggingConfig, RunConfig
-    from ray.train.torch import TorchTrainer
-
-    from pipelines.training.worker_group import GroupConfig, scaling
-
     training = job.settings.training
     trainer = TorchTrainer(
         lambda: train_worker(job),
@@ -66,7 +56,7 @@ def _ray_run(job: TrainingJob, callbacks: Sequence[UserCallback]) -> dict[str, A
         scaling_config=scaling(training),
         run_config=RunConfig(
             # Ray resumes a run of the same name by itself; resuming is ours to do, so every start has a new name.
-            name=f"{job.directory.name}-{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(2)}",
+            name=f"{job.folder.path.name}-{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(2)}",
             storage_path=str(job.settings.mirror.root / "ray"),
             failure_config=FailureConfig(max_failures=_MAX_RESTARTS),
             logging_config=LoggingConfig(log_level="WARNING"),
@@ -76,13 +66,6 @@ def _ray_run(job: TrainingJob, callbacks: Sequence[UserCallback]) -> dict[str, A
     )
     outcome: dict[str, Any] = trainer.fit().return_value
     return outcome
-
-
-def _saved_steps(mirror: Mirror, directory: Path) -> int:
-    """Return the step of the newest checkpoint, here or on the storage."""
-    stored = (Path(name).parent for name in mirror.stored(directory) if name.startswith("checkpoints/step-"))
-    here = directory.glob("checkpoints/step-*")
-    return max((int(path.name.removeprefix("step-")) for path in itertools.chain(stored, here)), default=0)
 
 
 def _reason(error: TrainingFailedError) -> str:
@@ -98,8 +81,6 @@ def _reason(error: TrainingFailedError) -> str:
 @contextmanager
 def _progress_bar(directory: Path, total_steps: int) -> Iterator[None]:
     """Show the losses that the first worker writes, on the driver's terminal."""
-    from tqdm import tqdm
-
     ended = threading.Event()
 
     def update() -> None:

@@ -11,6 +11,7 @@ from pipelines.runtime.stage import StageError
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.loading.sampler import BatchSampler
 from preprocessing.shards.reader import ShardReader
+from vse_core.models import build_model
 
 
 def prepare(
@@ -21,8 +22,6 @@ def prepare(
     Returns the captions' encoder, figures about their tokens for the manifest, and the optimiser steps of the run.
     Raises StageError where the split is too small, or the captions' encoder or the model cannot be made.
     """
-    from vse_core.models import build_model
-
     training = settings.training
     batch, workers = training.batch_size, training.most_workers
     captions = train.reader.num_captions

@@ -1,18 +1,33 @@
 """The function that every training process runs, and the reports of the first one to MLflow."""
 
+from __future__ import annotations
+
 import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import ray.train
+import torch
+from ray.train.torch import get_device
 
 from pipelines.config.training import TrainingSettings
 from pipelines.kinds.inputs import SplitData, SplitPaths
 from pipelines.runtime import ray_internals
 from pipelines.runtime.stage import disk_errors
 from pipelines.tracking import LoggedData, RunHandle, Tracker
+from pipelines.training.preemption import CheckpointRequests
+from pipelines.training.readers import open_splits
+from pipelines.training.trainer import Trainer
 from vse_core.digests import check_digests
+from vse_core.evaluation.recall import chance_rsum
+from vse_core.training.collapse import CollapseError
+from vse_core.training.step import NonFiniteLossError
+
+if TYPE_CHECKING:
+    from pipelines.stages.train.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -25,19 +40,13 @@ class TrainingJob:
     settings: TrainingSettings
     train: SplitPaths
     evaluation: SplitPaths
-    directory: Path
+    folder: RunFolder
     run: RunHandle
     evaluated: LoggedData
 
 
 def train_worker(job: TrainingJob) -> dict[str, Any]:
     """Train as one of the processes; the first one's return value is the outcome of the run."""
-    import ray.train
-    import torch
-
-    from pipelines.training.checkpoints import adopt_checkpoints
-    from pipelines.training.readers import open_splits
-
     # Ray logs that it has received each epoch's metrics; they are in MLflow and in the final table.
     logging.getLogger().setLevel(logging.WARNING)
     settings, mirror = job.settings, job.settings.mirror
@@ -48,34 +57,26 @@ def train_worker(job: TrainingJob) -> dict[str, Any]:
     machines = -(-group.get_world_size() // group.get_local_world_size())
     paths = job.train, job.evaluation
     with open_splits(mirror, settings.feature, shuffle_shards, *paths, machines) as (train, evaluation):
-        adopt_checkpoints(job.directory, mirror)
-        check_digests(job.directory)
+        job.folder.recover()
+        check_digests(job.folder.path)
         return _train(job, train, evaluation)
 
 
 def _train(job: TrainingJob, train: SplitData, evaluation: SplitData) -> dict[str, Any]:
-    import ray.train
-    from ray.train.torch import get_device
-
-    from pipelines.training.trainer import Trainer
-    from vse_core.evaluation.recall import chance_rsum
-    from vse_core.training.collapse import CollapseError
-    from vse_core.training.step import NonFiniteLossError
-
     observer = RunObserver(job.run, job.evaluated) if ray.train.get_context().get_world_rank() == 0 else None
     trainer = Trainer(
         job.settings,
         train,
         evaluation,
-        job.settings.kind.load_caption_encoder(job.directory),
-        job.directory,
+        job.settings.kind.load_caption_encoder(job.folder.path),
+        job.folder.path,
         get_device(),
         observer,
         # A barrier for all processes; it also tells Ray, and whoever watches it, that the run advances.
         on_epoch=lambda metrics: ray.train.report({**metrics, "epoch": len(trainer.progress.history)}),
     )
     try:
-        with disk_errors("train", job.directory):
+        with disk_errors("train", job.folder.path):
             history = trainer.run()
     except (CollapseError, NonFiniteLossError) as error:
         # Every process meets it at the same step; a restart would meet it again, so it is an outcome, not a failure.
@@ -94,8 +95,6 @@ class RunObserver:
     """Reports of the first worker: metrics go to MLflow, and processes that are told to end ask for a checkpoint."""
 
     def __init__(self, run: RunHandle, evaluated: LoggedData) -> None:
-        from pipelines.training.preemption import CheckpointRequests
-
         self._tracker, self._evaluated = Tracker(run), evaluated
         self._monitoring = contextlib.ExitStack()
         self._monitoring.enter_context(self._tracker.system_metrics())

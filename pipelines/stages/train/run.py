@@ -23,10 +23,10 @@ from pipelines.runtime.stage import (
     move_up,
 )
 from pipelines.stages.extract.logged_data import log_splits, logged_data, uses_of
+from pipelines.stages.train.folder import RunFolder
 from pipelines.stages.train.plan import NAME, stage_dir
 from pipelines.tracking import Tracker
-from pipelines.training.checkpoints import adopt_checkpoints, best_directory, newest_checkpoint, offer_checkpoints
-from pipelines.training.initial_weights import keep_initial
+from pipelines.training.checkpoints import best_directory
 from pipelines.training.launch import fit
 from pipelines.training.loss_log import LOSSES
 from pipelines.training.prepare import prepare
@@ -48,32 +48,29 @@ def run(
     or in collapse.
     """
     stage = stage_dir(config, upstream)
-    stage.create()
-    if config.training.initial is not None:
-        keep_initial(config.training.initial, stage.path, config.mirror)
-    offer_checkpoints(stage.path, config.mirror)
-    adopt_checkpoints(stage.path, config.mirror)
-    newest_checkpoint(stage.path)  # where none is valid, training ends here
+    folder = RunFolder(stage.path, config.mirror)
+    folder.publish(config.training.initial)
+    folder.recover()
     splits = _splits(config, upstream)
-    prepared = _prepared(config, stage.path)
-    if prepared is None:
-        prepared = _prepare(config, upstream, splits, stage.path)
+    prepared = _prepared(config, stage.path) or _prepare(config, upstream, splits, stage.path)
     facts, total_steps = prepared["facts"], prepared["total_steps"]
     train, evaluation = (replace(split, tables=config.work_dir / prepared["tables"][name]) for name, split in splits)
     config.mirror.push_missing(stage.path, [*recorded(stage.path), DIGESTS])  # the workers' machines need it
     _log_inputs(config, tracker, stage, upstream["extract"], facts)
     evaluated = logged_data(config.name, config.dataset.eval_split, upstream["extract"])
-    job = TrainingJob(config.training_settings, train, evaluation, stage.path, tracker.handle, evaluated)
+    job = TrainingJob(config.training_settings, train, evaluation, folder, tracker.handle, evaluated)
     began = time.monotonic()
     outcome = fit(job, config.ray.address, total_steps, callbacks)
     if "error" in outcome:
         raise StageError(f"{NAME}: {outcome['error']}")
-    adopt_checkpoints(stage.path, config.mirror)
+    newest = folder.recover()
     manifest = _manifest(config, outcome, facts) | {
         "data_fingerprint": upstream["extract"].fingerprint,
         "seconds": round(time.monotonic() - began, 1),
     }
-    _log_outcome(stage.path, manifest, tracker)
+    for name, path in (("best", stage.path / manifest["best"]), ("last", newest)):
+        for file in sorted(path.iterdir()) if path is not None else []:
+            tracker.log_artifact(file, f"checkpoints/{name}")
     outputs = [*recorded(stage.path), DIGESTS, LOSSES, manifest["best"]]
     stage.complete(manifest, [name for name in outputs if (stage.path / name).exists()], pushed=True)
     return StageReport(NAME, stage.path, manifest["summary"])
@@ -158,9 +155,3 @@ def _of_captions(facts: Mapping[str, float]) -> str:
     coverage, truncated = facts.get("word_vector_coverage"), facts["captions_truncated"]
     known = "" if coverage is None else f", word vectors for {coverage:.0%} of the vocabulary"
     return f"{known}, {truncated:,} captions cut short" if truncated else known
-
-
-def _log_outcome(directory: Path, manifest: Mapping[str, Any], tracker: Tracker) -> None:
-    for name, path in (("best", directory / manifest["best"]), ("last", newest_checkpoint(directory))):
-        for file in sorted(path.iterdir()) if path is not None else []:
-            tracker.log_artifact(file, f"checkpoints/{name}")

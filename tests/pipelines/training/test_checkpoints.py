@@ -10,7 +10,8 @@ import torch
 from safetensors import SafetensorError
 
 from pipelines.runtime.stage import StageError
-from pipelines.training.checkpoints import Checkpoints, adopt_checkpoints, newest_checkpoint, offer_checkpoints
+from pipelines.stages.train.folder import RunFolder
+from pipelines.training.checkpoints import Checkpoints, newest_checkpoint
 from preprocessing.storage import Mirror
 from preprocessing.storage.mirror import NO_MIRROR
 from vse_core.digests import write_digests
@@ -59,7 +60,7 @@ def test_the_newest_whole_checkpoint_is_adopted(machines: list[Mirror]) -> None:
     first.push(newest / "weights")  # and is killed
     (run(first) / "losses.jsonl").write_text("{}\n")
     first.push(run(first) / "losses.jsonl")
-    adopt_checkpoints(run(second), second)
+    RunFolder(run(second), second).recover()
     found = newest_checkpoint(run(second))
     assert found is not None
     assert found.name == "step-00000004"
@@ -73,20 +74,20 @@ def test_all_machines_start_from_the_same(machines: list[Mirror]) -> None:
     first, second = machines
     first.push_folder(write(run(first) / "checkpoints" / "step-00000004", "weights"))
     write(run(second) / "checkpoints" / "step-00000008", "weights")
-    adopt_checkpoints(run(second), second)
+    RunFolder(run(second), second).recover()
     assert str(newest_checkpoint(run(second))).endswith("step-00000004")
     write(run(first) / "checkpoints" / "step-00000012", "weights")
-    offer_checkpoints(run(first), first)
+    RunFolder(run(first), first).publish()
     for machine in machines:
-        adopt_checkpoints(run(machine), machine)
+        RunFolder(run(machine), machine).recover()
         assert str(newest_checkpoint(run(machine))).endswith("step-00000012")
 
 
 def test_without_a_storage_everything_stays(tmp_path: Path) -> None:
     alone = Mirror(tmp_path)
     kept = write(run(alone) / "checkpoints" / "step-00000004", "weights")
-    offer_checkpoints(run(alone), alone)
-    adopt_checkpoints(run(alone), alone)
+    RunFolder(run(alone), alone).publish()
+    RunFolder(run(alone), alone).recover()
     assert newest_checkpoint(run(alone)) == kept
 
 
@@ -143,8 +144,8 @@ def test_a_damaged_copy_of_a_checkpoint_is_replaced_from_the_storage(machines: l
     newest = write(run(first) / "checkpoints" / "step-00000008", "weights")
     first.push_folder(newest)
     damage(newest / "weights")
-    offer_checkpoints(run(first), first)
-    adopt_checkpoints(run(first), first)
+    RunFolder(run(first), first).publish()
+    RunFolder(run(first), first).recover()
     assert newest_checkpoint(run(first)) == newest
     assert (newest / "weights").read_text() == "weights of step-00000008"
 
@@ -158,5 +159,5 @@ def test_a_checkpoint_that_is_damaged_on_the_storage_makes_way_for_the_one_befor
     damage(tmp_path / "storage/train/run/checkpoints/step-00000008/weights")
     for machine in machines:
         damage(run(first) / "checkpoints/step-00000008/weights")  # of the first alone
-        adopt_checkpoints(run(machine), machine)
+        RunFolder(run(machine), machine).recover()
         assert str(newest_checkpoint(run(machine))).endswith("step-00000004")

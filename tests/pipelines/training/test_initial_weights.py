@@ -12,7 +12,7 @@ from pipelines.config import ConfigError, load_config
 from pipelines.runtime.stage import StageError
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.runner import plan_stages
-from pipelines.training.checkpoints import adopt_checkpoints
+from pipelines.stages.train.folder import RunFolder
 from pipelines.training.initial_weights import INITIAL, keep_initial, start_from_initial
 from preprocessing.captions import Vocabulary, save_caption_encoder
 from preprocessing.storage import Mirror
@@ -85,7 +85,7 @@ def test_every_machine_has_it(tmp_path: Path) -> None:
     (here.root / "train").mkdir(parents=True)
     keep_initial(model, here.root / "train", here)
     (there.root / "train").mkdir(parents=True)
-    adopt_checkpoints(there.root / "train", there)
+    RunFolder(there.root / "train", there).recover()
     kept = there.root / "train" / INITIAL
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == {
         path.name: path.read_bytes() for path in model.iterdir()

@@ -8,11 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import ray.train.torch
+import ray.train
 
 from pipelines.runtime.stage import StageError
+from pipelines.stages.train.folder import RunFolder
 from pipelines.training import worker
 from pipelines.training.worker import TrainingJob
+from preprocessing.storage.mirror import NO_MIRROR
+from vse_core.training.collapse import CollapseError
 
 
 class Failing:
@@ -30,11 +33,11 @@ class Failing:
 def work(monkeypatch: pytest.MonkeyPatch, error: Exception, directory: Path) -> dict[str, Any]:
     """Train in the second of two processes, which has no observer."""
     monkeypatch.setattr(Failing, "error", error, raising=False)
-    monkeypatch.setattr("pipelines.training.trainer.Trainer", Failing)
+    monkeypatch.setattr("pipelines.training.worker.Trainer", Failing)
     monkeypatch.setattr(ray.train, "get_context", lambda: SimpleNamespace(get_world_rank=lambda: 1))
-    monkeypatch.setattr(ray.train.torch, "get_device", lambda: None)
+    monkeypatch.setattr(worker, "get_device", lambda: None)
     settings = SimpleNamespace(kind=SimpleNamespace(load_caption_encoder=lambda path: None))
-    job = TrainingJob(settings, None, None, directory, None, ("scenes dev", "0"))  # type: ignore[arg-type]
+    job = TrainingJob(settings, None, None, RunFolder(directory, NO_MIRROR), None, ("scenes dev", "0"))  # type: ignore[arg-type]
     return worker._train(job, None, None)  # type: ignore[arg-type]
 
 
@@ -53,6 +56,4 @@ def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_a_collapse_is_an_outcome(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from vse_core.training.collapse import CollapseError
-
     assert work(monkeypatch, CollapseError("all alike"), tmp_path) == {"error": "all alike"}
