@@ -33,7 +33,7 @@ from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.cli import config_parser, guarded, say
 from pipelines.stages.preflight import check_tracking
-from pipelines.tracking.client import connect, outages, reason_of
+from pipelines.tracking.client import TrackingError, connect, outages, reason_of
 
 _NODE_SECONDS = 120.0
 _CLOCK_ROUNDS = 3
@@ -171,7 +171,7 @@ def _tracking(uri: str, machines: int) -> Finding:
             if not Path(uri.removeprefix("sqlite:///")).is_file():
                 return Finding("MLflow", f"{uri} does not exist yet; the first run creates it")
         connect(uri).search_experiments(max_results=1)
-    except ConfigError as error:
+    except (ConfigError, TrackingError) as error:
         return Finding("MLflow", str(error), server)
     except outages() as error:
         reason = reason_of(error)
