@@ -1,18 +1,11 @@
 """Attributes of a caption's objects: adjectives, participles, numerals and quantifiers."""
 
 from preprocessing.captions.graph import Attribute, AttributeKind
-from preprocessing.captions.scene_graph.arguments import SUBJECTS, Arguments
+from preprocessing.captions.scene_graph.arguments import Arguments
 from preprocessing.captions.scene_graph.collapse import QUANTIFIER
-from preprocessing.captions.scene_graph.lexicon import (
-    COLOURS,
-    MATERIALS,
-    NON_PROPERTIES,
-    NOT_MADE,
-    QUANTIFIERS,
-    SHADES,
-)
+from preprocessing.captions.scene_graph.lexicon import LEXICON
 from preprocessing.captions.scene_graph.objects import hyphenated_word, is_denied, is_hyphenated, is_property
-from preprocessing.captions.scene_graph.tree import Tree
+from preprocessing.captions.scene_graph.tree import SUBJECTS, Tree
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 _COMPLEMENTS = frozenset({"obj", "iobj", "xcomp", "ccomp"})
@@ -25,12 +18,11 @@ _PREMODIFYING = frozenset({"amod", "compound", "flat", "det", "nummod", "case", 
 
 
 def find_attributes(tree: Tree, role: list[str], heads: list[int], arguments: Arguments) -> list[tuple[Attribute, ...]]:
-    """The attributes of each object, in the order of the caption and each once; `heads` are the objects' tokens."""
+    """Return each object's attributes, in the order of the caption and each once; `heads` are the objects' tokens."""
     found: list[dict[int, AttributeKind]] = [{} for _ in heads]
     for index, noun in enumerate(heads):
-        for child in tree.children[noun]:
-            if tree.labels[child] in _MODIFIERS:
-                _modifier(tree, child, found[index])
+        for child in tree.children_with(noun, _MODIFIERS):
+            _modifier(tree, child, found[index])
     for token, upos in enumerate(tree.upos):
         if upos == "ADJ":
             if _is_predicative(tree, role, token) and not arguments.is_object(token):
@@ -43,8 +35,6 @@ def find_attributes(tree: Tree, role: list[str], heads: list[int], arguments: Ar
 
 
 def _in_order(tree: Tree, tokens: dict[int, AttributeKind]) -> tuple[Attribute, ...]:
-    if not tokens:
-        return ()
     attributes: dict[tuple[str, AttributeKind], Attribute] = {}
     for token in sorted(tokens):
         word, kind = hyphenated_word(tree, token), tokens[token]
@@ -62,31 +52,33 @@ def _modifier(tree: Tree, child: int, found: dict[int, AttributeKind]) -> None:
             token = waiting.pop()
             if not (_is_shade(tree, token) or _is_word_part(tree, token) or _is_adverb(tree, token)):
                 _adjective(tree, token, found)
-            waiting.extend(c for c in tree.children[token] if tree.labels[c] == "conj")
+            waiting += tree.children_with(token, ("conj",))
     elif label == "nummod":
-        found[child] = "quantifier" if lemma in QUANTIFIERS else "numeral"
+        found[child] = "quantifier" if lemma in LEXICON["quantifiers"] else "numeral"
     elif label == QUANTIFIER:
         found[child] = "numeral" if tree.upos[child] == "NUM" else "quantifier"
-    elif label == "det" and lemma in QUANTIFIERS:
+    elif label == "det" and lemma in LEXICON["quantifiers"]:
         found[child] = "quantifier"
 
 
 def _adjective(tree: Tree, token: int, found: dict[int, AttributeKind]) -> None:
     lemma = tree.lemmas[token]
-    if lemma in QUANTIFIERS:
+    if lemma in LEXICON["quantifiers"]:
         found[token] = "quantifier"
     elif tree.upos[token] == "NUM":
         found[token] = "numeral"
     elif tree.upos[token] == "VERB":
         if "VerbForm=Fin" not in tree.features[token] and not _names_others(tree, token):
             found[token] = "participle"
-    elif lemma not in NON_PROPERTIES:
+    elif lemma not in LEXICON["non_properties"]:
         found[token] = "adjective"
 
 
 def _is_material(tree: Tree, token: int) -> bool:
     head = tree.lemmas[tree.heads[token]]
-    return tree.lemmas[token] in MATERIALS and tree.words[token + 1] != "-" and head not in NOT_MADE
+    return (
+        tree.lemmas[token] in LEXICON["materials"] and tree.words[token + 1] != "-" and head not in LEXICON["not_made"]
+    )
 
 
 def _is_word_part(tree: Tree, token: int) -> bool:
@@ -101,12 +93,16 @@ def _is_adverb(tree: Tree, token: int) -> bool:
 
 def _is_shade(tree: Tree, token: int) -> bool:
     """Return whether it tells the shade of the colour behind it: "light" in "a light blue shirt"."""
-    return tree.lemmas[token] in SHADES and token + 1 < len(tree.lemmas) and tree.lemmas[token + 1] in COLOURS
+    return (
+        tree.lemmas[token] in LEXICON["shades"]
+        and token + 1 < len(tree.lemmas)
+        and tree.lemmas[token + 1] in LEXICON["colours"]
+    )
 
 
 def _is_predicative(tree: Tree, role: list[str], token: int) -> bool:
     """Return whether an adjective is said of a subject: "is red", "looks happy", "a man asleep"."""
-    if tree.lemmas[token] in NON_PROPERTIES or role[token] in _PREMODIFYING or is_denied(tree, token):
+    if tree.lemmas[token] in LEXICON["non_properties"] or role[token] in _PREMODIFYING or is_denied(tree, token):
         return False
     return tree.labels[token] in _PREDICATIVE or tree.has_child(token, SUBJECTS)
 
@@ -122,10 +118,7 @@ def _is_state(tree: Tree, role: list[str], token: int) -> bool:
 
 def _names_others(tree: Tree, token: int) -> bool:
     """Return whether a verb has dependents, other than its subject, that name objects or continue it."""
-    for child in tree.children[token]:
-        label = tree.labels[child]
-        if label in _COMPLEMENTS:
-            return True
-        if label in _OBLIQUES and tree.upos[child] in _NOMINAL and not is_hyphenated(tree, child):
-            return True
-    return False
+    obliques = tree.children_with(token, _OBLIQUES)
+    return tree.has_child(token, _COMPLEMENTS) or any(
+        tree.upos[child] in _NOMINAL and not is_hyphenated(tree, child) for child in obliques
+    )

@@ -30,12 +30,11 @@ def to_universal(tree: Tree) -> None:
         elif label == "attr" and tree.heads[token] >= 0 and tree.child(tree.heads[token], "expl") is not None:
             labels[token] = "nsubj"
     tree.labels = labels
-    tree.promote(successors, dict.fromkeys(successors, "case"), set())
+    tree.promote(successors)
 
 
 def _split_small_clauses(tree: Tree) -> None:
     """Make the dog of "sees [a dog run]" the object of "sees", as in Universal Dependencies."""
-    changed = False
     for token, label in enumerate(tree.labels):
         if label != "ccomp" or tree.upos[token] != "VERB" or tree.child(token, "mark", "aux", "auxpass") is not None:
             continue
@@ -44,23 +43,20 @@ def _split_small_clauses(tree: Tree) -> None:
         if subject is None or head < 0 or finite or not head < subject or tree.child(head, "dobj") is not None:
             continue
         tree.heads[subject], tree.labels[subject], tree.labels[token] = head, "dobj", "xcomp"
-        changed = True
-    if changed:
-        tree.link()
+    tree.link()
 
 
-def _complements(tree: Tree) -> dict[int, int]:
-    """For each preposition the child that it introduces."""
+def _complements(tree: Tree) -> dict[int, tuple[int, str]]:
+    """Return for each preposition the child that it introduces, as whose case it is read."""
     successors = {}
     for token, label in enumerate(tree.labels):
         if label not in _PREPOSITIONAL and tree.upos[token] != "ADP":
             continue
         complement = tree.child(token, "pobj", "pcomp")
-        if complement is None:
-            # "out of the window": the second preposition hangs on the first.
-            complement = tree.child(token, "prep")
+        # "out of the window": the second preposition hangs on the first.
+        complement = tree.child(token, "prep") if complement is None else complement
         if complement is not None:
-            successors[token] = complement
+            successors[token] = complement, "case"
     return successors
 
 

@@ -1,40 +1,21 @@
 """Phrases that are one word in meaning: "a group of" counts, "in front of" and "next to" are prepositions."""
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
 
-from preprocessing.captions.scene_graph.lexicon import (
-    ABSTRACT_PHRASES,
-    BARE_PLACES,
-    MASS_PHRASES,
-    PLACE_NOUNS,
-    QUANTIFIER_NOUNS,
-    QUANTIFIERS,
-    RELATIONAL,
-    word_set,
-)
-from preprocessing.captions.scene_graph.tree import Tree
+from preprocessing.captions.scene_graph.lexicon import ABSTRACT_PHRASES, LEXICON, word_set
+from preprocessing.captions.scene_graph.tree import OBLIQUES, Tree
 
 QUANTIFIER = "quantifier"
 """Label of the head of "a group of people" once "people" has taken its place."""
 
-_PHRASE_NOUNS = frozenset(noun for _, noun, _ in ABSTRACT_PHRASES)
+_PLACES = LEXICON["place_nouns"] | {noun for _, noun, _ in ABSTRACT_PHRASES}
 _PREMODIFIERS = frozenset({"det", "amod", "nummod", "compound", "advmod", "nmod:poss", "fixed"})
 _AFTER_ADVERB = frozenset({"from", "of", "to"})
 # Before the name of a part they lead along it: "down the side of a hill" is at its side.
 _WHICH_PART = word_set("far left lower near opposite other right upper very")
 _OVER = frozenset({"off", "over", "to"})
 _PATHS = frozenset({"off", "behind", "from", "down", "along", "up", "over"})
-_OBLIQUES = frozenset({"nmod", "obl"})
 _ADVERBIAL = frozenset({"amod", "advmod", "acl", "xcomp", "advcl", "dep"})
-_ADJECTIVE = frozenset({"amod"})
-_CLAUSE = frozenset({"nsubj", "nsubj:pass", "cop"})
-
-
-@dataclass(slots=True)
-class _Changes:
-    successors: dict[int, int] = field(default_factory=dict)
-    labels: dict[int, str] = field(default_factory=dict)
-    staying: set[int] = field(default_factory=set)
 
 
 def collapse(tree: Tree) -> None:
@@ -43,110 +24,98 @@ def collapse(tree: Tree) -> None:
     "a group of people" becomes "people" with the quantifier "group"; "in front of a house", "next to a house" become
     "house" with a preposition of several words. Places without a noun ("on top") become adverbs.
     """
-    changes, changed = _Changes(), False
-    for token, lemma in enumerate(tree.lemmas):
-        if not tree.children[token]:
-            changed = _join_next_to(tree, token) or changed
-            continue
-        if lemma in PLACE_NOUNS or lemma in _PHRASE_NOUNS:
-            if _place(tree, token, changes) or _quantifier(tree, token, changes):
-                continue
-        elif _quantifier(tree, token, changes):
-            continue
-        if tree.upos[token] in ("ADJ", "ADV", "ADP"):
-            _relational(tree, token, changes)
-    if changed:
-        tree.link()
-    if changes.successors:
-        tree.promote(changes.successors, changes.labels, changes.staying)
+    phrases = _Phrases(tree)
+    for token, children in enumerate(tree.children):
+        if not children:
+            phrases.join_next_to(token)
+        elif not (phrases.place(token) or phrases.quantifier(token)):
+            phrases.relational(token)
+    tree.promote(phrases.successors, phrases.staying)
 
 
-def _complement(tree: Tree, token: int) -> tuple[int, list[int]] | None:
-    """The noun with a preposition that follows directly upon a token, and the tokens of that preposition."""
-    for child in tree.children[token]:
-        if child > token and tree.labels[child] in _OBLIQUES:
-            case = [c for c in tree.children[child] if tree.labels[c] == "case" and token < c < child]
-            return (child, case) if case else None
-    return None
+class _Phrases:
+    """Gathers the tokens that give their place up, with those that take it, and the children that stay with them."""
 
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self.successors: dict[int, tuple[int, str]] = {}
+        self.staying: set[int] = set()
 
-def _quantifier(tree: Tree, token: int, changes: _Changes) -> bool:
-    lemma, upos = tree.lemmas[token], tree.upos[token]
-    if lemma == "part" and (tree.has_child(token, _ADJECTIVE) or "Number=Plur" in tree.features[token]):
-        return False  # "other parts of the house"
-    counting = lemma in QUANTIFIER_NOUNS if upos == "NOUN" else upos == "NUM" or lemma in QUANTIFIERS
-    if not counting and lemma != "body":
-        return False
-    found = _complement(tree, token)
-    if found is None:
-        return False
-    inner, case = found
-    if not counting and (lemma, tree.lemmas[inner]) not in MASS_PHRASES:
-        return False
-    if tree.upos[inner] not in ("NOUN", "PROPN") or [tree.lemmas[c] for c in case] != ["of"]:
-        return False
-    for child in tree.children[token]:
-        if tree.labels[child] in _PREMODIFIERS:
-            changes.staying.add(child)
-    tree.heads[case[0]], tree.labels[case[0]] = token, "fixed"
-    changes.staying.add(case[0])
-    changes.successors[token], changes.labels[token] = inner, QUANTIFIER
-    return True
+    def place(self, token: int) -> bool:
+        """Find "in front of" and its kind; a part that is a thing of its own ("a tank top") is not one."""
+        tree, lemma = self._tree, self._tree.lemmas[token]
+        if lemma not in _PLACES:
+            return False
+        described = any(tree.lemmas[c] not in _WHICH_PART for c in tree.children_with(token, ("amod", "compound")))
+        before = [tree.lemmas[c] for c in tree.children_with(token, ("case",)) if c < token]
+        if described or "Number=Plur" in tree.features[token] or not before:
+            return False
+        found = self._complement(token)
+        if found is None:
+            over = lemma == "side" and before[-1] in _OVER and tree.child(token, "det") is not None
+            if lemma in LEXICON["bare_places"] and not over:
+                tree.labels[token] = "advmod"
+            return False
+        inner, case = found
+        after = tree.lemmas[case[0]]
+        located = lemma in LEXICON["place_nouns"] and after == "of" and before[-1] not in _PATHS
+        if not located and (before[-1], lemma, after) not in ABSTRACT_PHRASES:
+            return False
+        self._give_place(token, inner, "case", _PREMODIFIERS)
+        return True
 
+    def quantifier(self, token: int) -> bool:
+        """Find "a group of"; not "other parts of"."""
+        tree, lemma, upos = self._tree, self._tree.lemmas[token], self._tree.upos[token]
+        if lemma == "part" and (tree.child(token, "amod") is not None or "Number=Plur" in tree.features[token]):
+            return False
+        nouns = LEXICON["quantifier_nouns"]
+        counting = lemma in nouns if upos == "NOUN" else upos == "NUM" or lemma in LEXICON["quantifiers"]
+        found = self._complement(token) if counting or lemma == "body" else None
+        if found is None:
+            return False
+        inner, case = found
+        # A body of water is water, and a body of anything else is a body.
+        if not tree.is_noun(inner) or not (counting or tree.lemmas[inner] == "water"):
+            return False
+        if [tree.lemmas[c] for c in case] != ["of"]:
+            return False
+        self._give_place(token, inner, QUANTIFIER, _PREMODIFIERS)
+        tree.heads[case[0]], tree.labels[case[0]] = token, "fixed"
+        self.staying.add(case[0])
+        return True
 
-def _is_described_part(tree: Tree, token: int) -> bool:
-    """Return whether a part is a thing of its own: "the vertical side of a rock", "a tank top"; not "the left side"."""
-    labels = ("amod", "compound")
-    described = [c for c in tree.children[token] if tree.labels[c] in labels and tree.lemmas[c] not in _WHICH_PART]
-    return bool(described) or "Number=Plur" in tree.features[token]
+    def relational(self, token: int) -> None:
+        """Find "next to", "full of", and any adverb directly before its preposition: "back into"."""
+        tree, lemma = self._tree, self._tree.lemmas[token]
+        found = self._complement(token) if tree.upos[token] in ("ADJ", "ADV", "ADP") else None
+        if found is None:
+            return
+        adverb = tree.upos[token] != "ADJ" and tree.labels[token] == "advmod" and lemma not in ("here", "there")
+        if lemma in LEXICON["relational"] or adverb:
+            if tree.labels[token] in _ADVERBIAL and not tree.is_clause(token):
+                tree.labels[token] = "obl"
+            self._give_place(token, found[0], "case", ("advmod",))
 
+    def join_next_to(self, token: int) -> None:
+        """Join "next" to the "to" behind it if a parser hangs the noun on the verb, not on "next"."""
+        tree, to = self._tree, token + 1
+        if tree.lemmas[token] not in LEXICON["relational"] or tree.labels[token] != "advmod" or to >= len(tree.heads):
+            return
+        noun = tree.heads[to]
+        joined = tree.labels[to] == "case" and tree.lemmas[to] in _AFTER_ADVERB and noun > token
+        if joined and tree.heads[noun] == tree.heads[token]:
+            tree.heads[token], tree.labels[token] = noun, "case"
 
-def _place(tree: Tree, token: int, changes: _Changes) -> bool:
-    lemma = tree.lemmas[token]
-    if _is_described_part(tree, token):
-        return False
-    before = [tree.lemmas[c] for c in tree.children[token] if tree.labels[c] == "case" and c < token]
-    if not before:
-        return False
-    found = _complement(tree, token)
-    over = lemma == "side" and before[-1] in _OVER and tree.child(token, "det") is not None
-    if found is None and lemma in BARE_PLACES and not over:
-        tree.labels[token] = "advmod"
-    if found is None:
-        return False
-    inner, case = found
-    after = tree.lemmas[case[0]]
-    located = lemma in PLACE_NOUNS and after == "of" and before[-1] not in _PATHS
-    if not located and (before[-1], lemma, after) not in ABSTRACT_PHRASES:
-        return False
-    changes.staying.update(c for c in tree.children[token] if tree.labels[c] in _PREMODIFIERS)
-    changes.successors[token], changes.labels[token] = inner, "case"
-    return True
+    def _complement(self, token: int) -> tuple[int, list[int]] | None:
+        """Return the noun with a preposition that follows directly upon a token, and that preposition's tokens."""
+        tree = self._tree
+        noun = next((c for c in tree.children_with(token, OBLIQUES) if c > token), None)
+        if noun is None:
+            return None
+        case = [c for c in tree.children_with(noun, ("case",)) if token < c < noun]
+        return (noun, case) if case else None
 
-
-def _relational(tree: Tree, token: int, changes: _Changes) -> None:
-    """Find "next to", "full of", and any adverb directly before its preposition: "back into"."""
-    found = _complement(tree, token)
-    if found is None:
-        return
-    inner, _ = found
-    adverb = tree.upos[token] in ("ADV", "ADP") and tree.labels[token] == "advmod"
-    if tree.lemmas[token] not in RELATIONAL and (not adverb or tree.lemmas[token] in ("here", "there")):
-        return
-    if tree.labels[token] in _ADVERBIAL and not tree.has_child(token, _CLAUSE):
-        tree.labels[token] = "obl"
-    changes.staying.update(c for c in tree.children[token] if tree.labels[c] == "advmod")
-    changes.successors[token], changes.labels[token] = inner, "case"
-
-
-def _join_next_to(tree: Tree, token: int) -> bool:
-    """Join "next" to the "to" behind it where a parser hangs the noun on the verb, not on "next"."""
-    if tree.lemmas[token] not in RELATIONAL or tree.labels[token] != "advmod" or token + 1 >= len(tree.heads):
-        return False
-    noun = tree.heads[token + 1]
-    if tree.labels[token + 1] != "case" or tree.lemmas[token + 1] not in _AFTER_ADVERB or noun <= token:
-        return False
-    if tree.heads[noun] != tree.heads[token]:
-        return False
-    tree.heads[token], tree.labels[token] = noun, "case"
-    return True
+    def _give_place(self, token: int, successor: int, label: str, staying: Collection[str]) -> None:
+        self.staying.update(self._tree.children_with(token, staying))
+        self.successors[token] = successor, label

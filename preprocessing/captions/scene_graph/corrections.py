@@ -1,26 +1,13 @@
 """Corrections of attachments that a statistical parser often gets wrong and that the nouns show to be wrong."""
 
-from preprocessing.captions.scene_graph.lexicon import (
-    ANIMALS,
-    BACKGROUNDS,
-    FEMALE,
-    FEMALE_ENDINGS,
-    LIVING_ACTIONS,
-    MALE,
-    MALE_ENDINGS,
-    PERSONS,
-    THING_ACTIONS,
-)
-from preprocessing.captions.scene_graph.tree import Tree
+from preprocessing.captions.scene_graph.lexicon import LEXICON, is_person
+from preprocessing.captions.scene_graph.tree import OBLIQUES, SUBJECTS, Tree
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
-_LIVING = PERSONS | ANIMALS | FEMALE | MALE
-_LIVING_ENDINGS = FEMALE_ENDINGS + MALE_ENDINGS
 _OF_LIVING = frozenset({"dress", "seat", "clothe"})
-_OBLIQUES = frozenset({"nmod", "obl"})
-_SUBJECTS = frozenset({"nsubj", "nsubj:pass"})
 _OF_NOUNS = frozenset({"cop", "det", "amod", "nummod", "case", "nmod:poss", "compound"})
-_CLAUSE = frozenset({"nsubj", "nsubj:pass", "mark", "cop"})
+_CLAUSE = SUBJECTS | {"mark", "cop"}
+_OTHER_CLAUSE = frozenset({"root", "parataxis", "advcl", "acl:relcl"})
 
 
 def correct(tree: Tree) -> None:
@@ -30,8 +17,8 @@ def correct(tree: Tree) -> None:
     stick" the man holds it, in "a man in a hat holding a stick" too; in "a boat on a river with hills in the
     background" the hills are there; in "a table full of food" the table is full; "a man in a suit jumps" jumps.
     """
-    for token, upos in enumerate(tree.upos):
-        if upos in ("NOUN", "PROPN") and tree.children[token]:
+    for token, children in enumerate(tree.children):
+        if children and tree.is_noun(token):
             _verb_taken_for_noun(tree, token)
             _predicate_taken_for_noun(tree, token)
             _of_noun_before(tree, token)
@@ -45,14 +32,14 @@ def correct(tree: Tree) -> None:
             _adjective_behind(tree, token)
         elif label == "conj":
             _conjunct(tree, token)
-        elif label in _OBLIQUES:
+        elif label in OBLIQUES:
             _place_of_companion(tree, token)
 
 
 def is_living(tree: Tree, token: int) -> bool:
     """Return whether a noun names a person or an animal."""
     lemma = tree.lemmas[token]
-    return tree.upos[token] in ("NOUN", "PROPN") and (lemma in _LIVING or lemma.endswith(_LIVING_ENDINGS))
+    return tree.is_noun(token) and (is_person(lemma) or lemma in LEXICON["animals"])
 
 
 def _is_worn(tree: Tree, token: int) -> bool:
@@ -76,15 +63,19 @@ def _attach(tree: Tree, token: int, head: int, label: str) -> None:
 
 
 def _noun_before(tree: Tree, token: int) -> int:
-    """The noun that a phrase without comma follows directly, -1 if there is none."""
-    return token - 1 if token and tree.upos[token - 1] in ("NOUN", "PROPN") else -1
+    """Return the noun that a phrase without comma follows directly, or -1."""
+    return token - 1 if token and tree.is_noun(token - 1) else -1
+
+
+def _cases(tree: Tree, token: int) -> list[int]:
+    return tree.children_with(token, ("case",))
 
 
 def _living_above(tree: Tree, token: int) -> int:
-    """The nearest person or animal before a noun on whom it depends in the same clause, -1 if there is none."""
+    """Return the nearest person or animal before a noun on whom it depends in the same clause, or -1."""
     above = tree.heads[token]
     while above >= 0 and not is_living(tree, above):
-        if tree.labels[above] in ("root", "parataxis", "advcl", "acl:relcl") or tree.has_child(above, _CLAUSE):
+        if tree.labels[above] in _OTHER_CLAUSE or tree.has_child(above, _CLAUSE):
             return -1
         above = tree.heads[above]
     return above if above < token else -1
@@ -95,10 +86,8 @@ def _verb_taken_for_noun(tree: Tree, token: int) -> None:
     noun = token - 1
     if tree.upos[token] != "NOUN" or "Number=Plur" not in tree.features[token] or is_living(tree, token):
         return
-    single = any(tree.labels[c] == "det" and tree.words[c] in ("a", "an") for c in tree.children[token])
-    if not single or tree.heads[noun] != token or tree.labels[noun] != "compound":
-        return
-    if "verb" not in load_taxonomy().kinds(tree.lemmas[token]):
+    single = any(tree.words[c] in ("a", "an") for c in tree.children_with(token, ("det",)))
+    if not single or tree.heads[noun] != token or tree.labels[noun] != "compound" or not _may_be_verb(tree, token):
         return
     for child in tree.children[token]:
         if child < noun:
@@ -115,6 +104,10 @@ def _verb_taken_for_noun(tree: Tree, token: int) -> None:
     tree.link()
 
 
+def _may_be_verb(tree: Tree, token: int) -> bool:
+    return "verb" in load_taxonomy().kinds(tree.lemmas[token])
+
+
 def _adjective_behind(tree: Tree, token: int) -> None:
     """Hang an adjective on the noun that it directly follows: "a table full of food"."""
     before = _noun_before(tree, token)
@@ -127,7 +120,7 @@ def _participle(tree: Tree, token: int) -> None:
     if "VerbForm=Part" not in tree.features[token] or tree.has_child(token, _CLAUSE):
         return
     head, before = tree.heads[token], _noun_before(tree, token)
-    if before >= 0 and _first_conjunct(tree, before) != head:
+    if before >= 0 and tree.first_conjunct(before) != head:
         if is_living(tree, before) or _is_made_so(tree, token, before) or _acts(tree, before, token):
             _attach(tree, token, before, "acl")
     elif "Tense=Pres" in tree.features[token] and head >= 0 and _does_not(tree, head, token):
@@ -137,19 +130,13 @@ def _participle(tree: Tree, token: int) -> None:
 
 
 def _does_not(tree: Tree, noun: int, verb: int) -> bool:
-    """Return whether it is no thing's action: no clothes do anything, and nothing that does not live wears a hat."""
-    return _is_worn(tree, noun) or (tree.lemmas[verb] in LIVING_ACTIONS and not is_living(tree, noun))
-
-
-def _first_conjunct(tree: Tree, token: int) -> int:
-    while tree.labels[token] == "conj" and tree.heads[token] >= 0:
-        token = tree.heads[token]
-    return token
+    """Return whether a noun cannot do this: clothes do nothing, and what does not live wears no hat."""
+    return _is_worn(tree, noun) or (tree.lemmas[verb] in LEXICON["living_actions"] and not is_living(tree, noun))
 
 
 def _acts(tree: Tree, noun: int, verb: int) -> bool:
     """Return whether it is the thing before it that does so: "a ball floating", "a sandwich with [cheese pouring]"."""
-    if tree.lemmas[verb] in THING_ACTIONS:
+    if tree.lemmas[verb] in LEXICON["thing_actions"]:
         return not _is_worn(tree, noun)
     head = tree.heads[noun]
     beside = head >= 0 and tree.upos[head] == "NOUN" and not is_living(tree, head)
@@ -163,15 +150,14 @@ def _is_made_so(tree: Tree, token: int, noun: int) -> bool:
 
 def _predicate_taken_for_noun(tree: Tree, token: int) -> None:
     """Make a verb of what has a subject but nothing that a noun has: "a man and a woman care for a child"."""
-    if tree.upos[token] != "NOUN" or not tree.has_child(token, _SUBJECTS) or tree.has_child(token, _OF_NOUNS):
-        return
-    if "verb" in load_taxonomy().kinds(tree.lemmas[token]):
+    is_predicate = tree.has_child(token, SUBJECTS) and not tree.has_child(token, _OF_NOUNS)
+    if tree.upos[token] == "NOUN" and is_predicate and _may_be_verb(tree, token):
         tree.upos[token], tree.features[token] = "VERB", frozenset({"VerbForm=Fin"})
 
 
 def _of_noun_before(tree: Tree, token: int) -> None:
     """Hang "of" with its noun on the noun directly before it: "a bottle of vodka"."""
-    cases = [c for c in tree.children[token] if tree.labels[c] == "case"]
+    cases = _cases(tree, token)
     if len(cases) != 1 or tree.lemmas[cases[0]] != "of" or tree.labels[token] == "conj":
         return
     before = _noun_before(tree, cases[0])
@@ -184,11 +170,11 @@ def _conjunct(tree: Tree, token: int) -> None:
     head = tree.heads[token]
     if head < 0 or not is_living(tree, token) or is_living(tree, head):
         return
-    placed = any(tree.lemmas[c] in ("in", "on", "at") for c in tree.children[head] if tree.labels[c] == "case")
+    placed = any(tree.lemmas[c] in ("in", "on", "at") for c in _cases(tree, head))
     partner = _living_above(tree, head) if placed or _is_worn(tree, head) else -1
     if partner >= 0:
-        for child in tree.children[partner]:  # "and a woman in a hat": the hat is hers
-            if tree.labels[child] == "nmod" and any(case == token + 1 for case in tree.children[child]):
+        for child in tree.children_with(partner, ("nmod",)):
+            if token + 1 in tree.children[child]:  # "and a woman in a hat": the hat is hers
                 tree.heads[child] = token
         _attach(tree, token, partner, "conj")
 
@@ -198,20 +184,18 @@ def _place_of_companion(tree: Tree, token: int) -> None:
 
     "In the background" and parts of the body that are owned go to the noun of a "with"; "in a suit" goes to a person.
     """
-    head = tree.heads[token]
-    cases = [c for c in tree.children[token] if tree.labels[c] == "case"]
-    if head < 0 or not cases:
-        return
-    before = _noun_before(tree, cases[0])
+    head, cases = tree.heads[token], _cases(tree, token)
+    before = _noun_before(tree, cases[0]) if head >= 0 and cases else -1
     if before < 0 or before == head:
         return
     if is_living(tree, before) and tree.lemmas[cases[0]] == "in" and _is_clothing(tree, token):
         _attach(tree, token, before, "nmod")
         return
-    first = _first_conjunct(tree, before)
-    introduced = [tree.lemmas[c] for c in tree.children[first] if tree.labels[c] == "case"]
-    if first == head or not (tree.labels[first] in _OBLIQUES and "with" in introduced):
+    first = tree.first_conjunct(before)
+    accompanies = tree.labels[first] in OBLIQUES and any(tree.lemmas[c] == "with" for c in _cases(tree, first))
+    if first == head or not accompanies:
         return
-    owned = tree.has_child(token, frozenset({"nmod:poss"})) and load_taxonomy().is_body_part(tree.lemmas[token])
-    if tree.lemmas[token] in BACKGROUNDS or (owned and (tree.lemmas[token] == "mouth" or not is_living(tree, before))):
+    owned = tree.child(token, "nmod:poss") is not None and load_taxonomy().is_body_part(tree.lemmas[token])
+    of_companion = owned and (tree.lemmas[token] == "mouth" or not is_living(tree, before))
+    if of_companion or tree.lemmas[token] in LEXICON["backgrounds"]:
         _attach(tree, token, first, "nmod")

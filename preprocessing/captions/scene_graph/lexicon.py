@@ -4,39 +4,25 @@ from pathlib import Path
 
 from preprocessing.captions.word_lists import read_word_lists
 
-_LISTS = {name: frozenset(words) for name, words in read_word_lists(Path(__file__).with_suffix(".yaml")).items()}
-
-QUANTIFIER_NOUNS = _LISTS["quantifier_nouns"]
-# "a body of water" is water, and a body of anything else is a body.
-MASS_PHRASES = frozenset({("body", "water")})
-QUANTIFIERS = _LISTS["quantifiers"]
-PLACE_NOUNS = _LISTS["place_nouns"]
-BARE_PLACES = _LISTS["bare_places"]
-ABSTRACT_PHRASES = frozenset(tuple(phrase.split()) for phrase in _LISTS["abstract_phrases"])
-RELATIONAL = _LISTS["relational"]
-BACKGROUNDS = _LISTS["backgrounds"]
-MATERIALS = _LISTS["materials"]
-SPORTS = _LISTS["sports"]
-NON_THINGS = _LISTS["non_things"]
-NON_PROPERTIES = _LISTS["non_properties"]
-NOT_MADE = _LISTS["not_made"]
-COLOURS = _LISTS["colours"]
-SHADES = _LISTS["shades"]
-FEMALE = _LISTS["female"]
-MALE = _LISTS["male"]
-# Ends of words that tell who it is: "fireman", "horsewoman".
-FEMALE_ENDINGS = ("woman", "girl", "lady")
-MALE_ENDINGS = ("man", "boy")
-PERSONS = _LISTS["persons"]
-YOUNG = _LISTS["young"]
-ANIMALS = _LISTS["animals"]
-LIVING_ACTIONS = _LISTS["living_actions"]
-THING_ACTIONS = _LISTS["thing_actions"]
-SCENES = _LISTS["scenes"]
-ENGLISH = _LISTS["english"]
-FOREIGN = _LISTS["foreign"]
+LEXICON = {name: frozenset(words) for name, words in read_word_lists(Path(__file__).with_suffix(".yaml")).items()}
+ABSTRACT_PHRASES = frozenset(tuple(phrase.split()) for phrase in LEXICON["abstract_phrases"])
 
 
 def word_set(text: str) -> frozenset[str]:
     """Return the words of a text with blanks between them."""
     return frozenset(text.split())
+
+
+def is_female(lemma: str) -> bool:
+    """Return whether a noun names a woman or a girl: "queen", "horsewoman"."""
+    return lemma in LEXICON["female"] or lemma.endswith(("woman", "girl", "lady"))
+
+
+def is_male(lemma: str) -> bool:
+    """Return whether a noun names a man or a boy: "king", "fireman"."""
+    return not is_female(lemma) and (lemma in LEXICON["male"] or lemma.endswith(("man", "boy")))
+
+
+def is_person(lemma: str) -> bool:
+    """Return whether a noun names a person."""
+    return lemma in LEXICON["persons"] or is_female(lemma) or is_male(lemma)

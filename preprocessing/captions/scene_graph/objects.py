@@ -3,8 +3,8 @@
 from itertools import pairwise
 
 from preprocessing.captions.scene_graph.collapse import QUANTIFIER
-from preprocessing.captions.scene_graph.lexicon import COLOURS, NON_THINGS, SPORTS, word_set
-from preprocessing.captions.scene_graph.tree import Tree
+from preprocessing.captions.scene_graph.lexicon import LEXICON, word_set
+from preprocessing.captions.scene_graph.tree import OWN_DETERMINERS, Tree
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 # Roles in which a noun is part of another word's phrase, or a measure ("this morning", "three miles").
@@ -15,39 +15,26 @@ _NO_THING = word_set(
     """
 )
 _NOMINAL_ROLES = frozenset({"root", "nsubj", "nsubj:pass", "obj", "iobj", "obl", "obl:agent", "nmod", "dep"})
-_CLAUSE = frozenset({"nsubj", "nsubj:pass", "cop"})
 _NAME_PARTS = frozenset({"compound", "flat", "goeswith"})
 _BEFORE_NOUN = frozenset(
     {"det", "amod", "nummod", "compound", "flat", "goeswith", "nmod:poss", "advmod", "appos", QUANTIFIER}
 )
 
 
-def roles(tree: Tree) -> list[str]:
-    """The label of each token, for conjuncts that of the first one: in "black and white dog", "white" is an "amod"."""
-    if "conj" not in tree.labels:
-        return tree.labels
-    found: list[str] = [""] * len(tree.labels)
-    for start in range(len(found)):
-        path, token = [], start
-        while not found[token] and tree.labels[token] == "conj" and tree.heads[token] >= 0:
-            path.append(token)
-            token = tree.heads[token]
-        found[token] = found[token] or tree.labels[token]
-        for conjunct in path:
-            found[conjunct] = found[token]
-    return found
-
-
 def find_objects(tree: Tree, role: list[str]) -> list[int]:
-    """The tokens that head the noun phrases of a caption, ascending; `role` is that of :func:`roles`.
+    """Return the tokens that head the noun phrases of a caption, ascending; `role` has each token's label.
 
     These are nouns and names that are not part of another word, and adjectives in a noun's place ("the elderly", "a
     child and adult"). Pronouns are not among them, nor are sports that are played and what is said not to be there.
     """
     found = []
     for token, upos in enumerate(tree.upos):
-        if upos in ("NOUN", "PROPN"):
-            thing = role[token] not in _NO_THING and tree.lemmas[token] not in NON_THINGS and tree.words[token] != "-"
+        if tree.is_noun(token):
+            thing = (
+                role[token] not in _NO_THING
+                and tree.lemmas[token] not in LEXICON["non_things"]
+                and tree.words[token] != "-"
+            )
             if thing and not (is_hyphenated(tree, token) or is_sport(tree, token) or is_absent(tree, token)):
                 found.append(token)
         elif upos == "ADJ" and role[token] in _NOMINAL_ROLES and _is_nominalised(tree, token):
@@ -58,7 +45,7 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
 def is_sport(tree: Tree, token: int) -> bool:
     """Return whether it tells what is played: "tennis" of "play tennis"."""
     played = tree.labels[token] == "obj" and tree.heads[token] >= 0 and tree.lemmas[tree.heads[token]] == "play"
-    return played and tree.lemmas[token] in SPORTS
+    return played and tree.lemmas[token] in LEXICON["sports"]
 
 
 def is_hyphenated(tree: Tree, token: int) -> bool:
@@ -68,12 +55,12 @@ def is_hyphenated(tree: Tree, token: int) -> bool:
 
 def _is_nominalised(tree: Tree, token: int) -> bool:
     lemma, head = tree.lemmas[token], tree.heads[token]
-    if lemma in NON_THINGS or tree.has_child(token, _CLAUSE):
+    if lemma in LEXICON["non_things"] or tree.is_clause(token):
         return False
     if tree.child(token, "det") is not None:
         return True
-    in_place = tree.labels[token] == "obj" or (tree.labels[token] == "conj" and tree.upos[head] in ("NOUN", "PROPN"))
-    return in_place and lemma not in COLOURS and "noun" in load_taxonomy().kinds(lemma)
+    in_place = tree.labels[token] == "obj" or (tree.labels[token] == "conj" and tree.is_noun(head))
+    return in_place and lemma not in LEXICON["colours"] and "noun" in load_taxonomy().kinds(lemma)
 
 
 def is_property(tree: Tree, token: int) -> bool:
@@ -81,42 +68,40 @@ def is_property(tree: Tree, token: int) -> bool:
 
     So are an adjective that is tagged as a noun ("murky water") and "off-road" of "off-road vehicles".
     """
-    if tree.upos[token] == "ADJ" or tree.lemmas[token] in COLOURS or tree.lemmas[token] == "hind":
+    if tree.upos[token] == "ADJ" or tree.lemmas[token] in LEXICON["colours"] or tree.lemmas[token] == "hind":
         return True
     start = modifier_start(tree, token)
     if start < token:
-        return tree.upos[start] not in ("NOUN", "PROPN")
+        return not tree.is_noun(start)
     kinds = load_taxonomy().kinds(tree.words[token])
     return tree.upos[token] == "NOUN" and "adjective" in kinds and "noun" not in kinds
 
 
 def modifier_start(tree: Tree, token: int) -> int:
-    """The first part of a word with hyphens, by its last one: "black" of "black-and-white", "long" of "long-haired"."""
+    """Return the first part of a word with hyphens, by its last one: "black" of "black-and-white"."""
     while token >= 2 and tree.words[token - 1] == "-":
         token -= 2
     return token
 
 
 def hyphenated_word(tree: Tree, token: int) -> str:
-    """The word with all parts before it that hyphens join to it."""
+    """Return the word with all parts before it that hyphens join to it."""
     return "".join(tree.words[modifier_start(tree, token) : token + 1])
 
 
 def name_tokens(tree: Tree, token: int) -> list[int]:
-    """A noun with the tokens that are compounded with it, ascending: "tennis rackets", "new york city"."""
+    """Return a noun with the tokens that are compounded with it, ascending: "tennis rackets", "new york city"."""
     parts, waiting = [token], [token]
     while waiting:
-        head = waiting.pop()
-        for child in tree.children[head]:
-            label = tree.labels[child]
-            if label in _NAME_PARTS and not (label == "compound" and is_property(tree, child)):
+        for child in tree.children_with(waiting.pop(), _NAME_PARTS):
+            if tree.labels[child] != "compound" or not is_property(tree, child):
                 parts.append(child)
                 waiting.append(child)
     return sorted(parts)
 
 
 def join_name(tree: Tree, parts: list[int], words: list[str]) -> str:
-    """The words of a name with spaces between them, and with the hyphens that it is written with ("t-shirt")."""
+    """Return the words of a name with spaces between them, and with the hyphens that it is written with ("t-shirt")."""
     text = words[parts[0]]
     for before, part in pairwise(parts):
         hyphenated = part == before + 2 and tree.words[before + 1] == "-"
@@ -125,9 +110,9 @@ def join_name(tree: Tree, parts: list[int], words: list[str]) -> str:
 
 
 def phrase_start(tree: Tree, token: int) -> int:
-    """The first token of a noun phrase: its determiner, owner, quantifier or first adjective, else the noun."""
+    """Return the first token of a noun phrase: its determiner, owner, quantifier or first adjective, else the noun."""
     start = token
-    waiting = [child for child in tree.children[token] if child < token and tree.labels[child] in _BEFORE_NOUN]
+    waiting = [child for child in tree.children_with(token, _BEFORE_NOUN) if child < token]
     while waiting:
         part = waiting.pop()
         start = min(start, part)
@@ -137,7 +122,6 @@ def phrase_start(tree: Tree, token: int) -> int:
 
 _NOT = word_set("not n't n’t never")
 _POSSESSION = word_set("wear have carry hold use")
-_OWN_DETERMINERS = frozenset({"det", "nummod", "nmod:poss", "case"})
 
 
 def is_denied(tree: Tree, token: int) -> bool:
@@ -152,7 +136,7 @@ def is_denied(tree: Tree, token: int) -> bool:
 
 def is_absent(tree: Tree, noun: int) -> bool:
     """Return whether a noun names what is not there: "no people", "without a hat", "not wearing a hat or shoes"."""
-    while tree.labels[noun] == "conj" and tree.heads[noun] >= 0 and not tree.has_child(noun, _OWN_DETERMINERS):
+    while tree.labels[noun] == "conj" and tree.heads[noun] >= 0 and not tree.has_child(noun, OWN_DETERMINERS):
         if _is_denied_noun(tree, noun):
             return True
         noun = tree.heads[noun]

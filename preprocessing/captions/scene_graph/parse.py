@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.scene_graph.extract import extract_graph
-from preprocessing.captions.scene_graph.lemmas import Lemmas
-from preprocessing.captions.scene_graph.lexicon import ENGLISH, FOREIGN
+from preprocessing.captions.scene_graph.lexicon import LEXICON
+from preprocessing.captions.scene_graph.tree import Lemmas
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -110,5 +110,5 @@ def is_foreign(text: str) -> bool:
         if sum(letter >= _LATIN_END for letter in letters) * 2 > len(letters):
             return True
     words = set(text.lower().split())
-    foreign = len(words & FOREIGN)
-    return foreign >= 2 and foreign > len(words & ENGLISH)
+    foreign = len(words & LEXICON["foreign"])
+    return foreign >= 2 and foreign > len(words & LEXICON["english"])

@@ -1,17 +1,20 @@
 """Relations between the objects of a caption."""
 
-from preprocessing.captions.graph import Relation
-from preprocessing.captions.scene_graph.arguments import OBJECTS, REFLEXIVE, SUBJECTS, Arguments
-from preprocessing.captions.scene_graph.objects import is_absent, is_denied, is_sport
-from preprocessing.captions.scene_graph.tree import Tree
+from itertools import product
 
-_OBLIQUES = frozenset({"obl", "nmod"})
+from preprocessing.captions.graph import Relation
+from preprocessing.captions.scene_graph.arguments import OBJECTS, Arguments
+from preprocessing.captions.scene_graph.lexicon import LEXICON
+from preprocessing.captions.scene_graph.objects import is_absent, is_denied, is_sport
+from preprocessing.captions.scene_graph.tree import OBLIQUES, SUBJECTS, Tree
+
 _NO_VERB = frozenset({"aux", "aux:pass", "cop", "case", "mark", "fixed", "compound", "flat", "cc", "amod"})
 _PAST_PARTICIPLE = frozenset({"VerbForm=Part", "Tense=Past"})
+_PARTICLES = frozenset({"obl", "nmod", "advmod", "prep"})
 
 
 def find_relations(tree: Tree, arguments: Arguments) -> tuple[Relation, ...]:
-    """The relations between the objects of a caption, each once, never of an object to itself."""
+    """Return the relations between the objects of a caption, each once, never of an object to itself."""
     finder = _Finder(tree, arguments)
     for token, upos in enumerate(tree.upos):
         if is_denied(tree, token):
@@ -45,18 +48,17 @@ class _Finder:
         subjects = arguments.subjects(token)
         objects, obliques, agents = self._dependents(token)
         words = self._verb_words(token)
-        acting = tuple(thing for agent in agents for thing in arguments.things(agent))
-        for thing in acting:
-            self._add_all((thing,), subjects, words)
+        for agent in agents:
+            self._add_all(arguments.things(agent), subjects, words)
         gap = self._gap(token)
         for target in objects:
             self._add_all(subjects, arguments.things(target), words)
         self._add_all(subjects, gap, words)
-        for target in tree.children[token]:
-            if tree.labels[target] == "xcomp" and tree.upos[target] in ("NOUN", "PROPN") and not objects:
+        for target in tree.children_with(token, ("xcomp",)):
+            if tree.is_noun(target) and not objects:
                 self._oblique(subjects, words, target)
         # With an object the verb relates subject and object, and what is left to the oblique is its preposition.
-        takes_other = any(tree.words[c] not in REFLEXIVE for c in objects)
+        takes_other = any(tree.words[c] not in LEXICON["reflexive"] for c in objects)
         before = [] if takes_other or gap or self._is_existential(token) else words
         for target in obliques:
             self._oblique(subjects, before, target)
@@ -64,21 +66,17 @@ class _Finder:
 
     def property(self, token: int) -> None:
         """An adjective or adverb with an oblique: "asleep on the floor" sets its subject "on" the floor."""
-        tree = self._tree
-        for child in tree.children[token]:
-            if tree.labels[child] in _OBLIQUES:
-                self._oblique(self._arguments.subjects(token), [], child)
+        for child in self._tree.children_with(token, OBLIQUES):
+            self._oblique(self._arguments.subjects(token), [], child)
         self._absolute(token)
 
     def nominal_predicate(self, token: int) -> None:
         """A noun said of a subject: "is a pianist", "is on a bike"."""
-        tree, arguments = self._tree, self._arguments
-        subjects = arguments.subjects(token)
-        copulas = [child for child in tree.children[token] if tree.labels[child] == "cop"][:1]
+        subjects = self._arguments.subjects(token)
+        copulas = self._tree.children_with(token, ("cop",))[:1]
         self._oblique(subjects, [], token, without_case=copulas)
-        for child in tree.children[token]:
-            if tree.labels[child] == "obl":
-                self._oblique(subjects, [], child)
+        for child in self._tree.children_with(token, ("obl",)):
+            self._oblique(subjects, [], child)
         self._absolute(token)
 
     def noun(self, token: int) -> None:
@@ -87,27 +85,24 @@ class _Finder:
         for child in tree.children[token]:
             label = tree.labels[child]
             if label == "nmod:poss":
-                owned = [thing for member in self._owned(token, child) for thing in arguments.named(member)]
                 for owner in arguments.things(child):
-                    for thing in owned:
+                    for thing in arguments.named(self._owned(token, child)):
                         self._relate(owner, thing, "have", "have")
             elif label == "nmod" or (label == "obl" and not tree.is_clause(token)):
-                nouns = arguments.modified(token, child)
-                self._oblique(tuple(thing for noun in nouns for thing in arguments.named(noun)), [], child)
+                self._oblique(arguments.named(arguments.modified(token, child)), [], child)
 
     def _dependents(self, token: int) -> tuple[list[int], list[int], list[int]]:
-        """Objects, obliques and agents of a verb; those behind the last of conjoined verbs belong to all of them."""
+        """Return a verb's objects, obliques and agents; those behind the last of conjoined verbs belong to all."""
         tree = self._tree
-        objects = [c for c in tree.children[token] if tree.labels[c] in OBJECTS]
-        obliques = [c for c in tree.children[token] if tree.labels[c] in _OBLIQUES]
-        agents = [c for c in tree.children[token] if tree.labels[c] == "obl:agent"]
+        objects, obliques, agents = (tree.children_with(token, kind) for kind in (OBJECTS, OBLIQUES, ("obl:agent",)))
         if not agents and not tree.subtyped and self._is_passive(token):
             agents = [c for c in obliques if [tree.lemmas[case] for case in tree.case_words(c)] == ["by"]]
             obliques = [c for c in obliques if c not in agents]
         head = tree.heads[token]
         if head >= 0 and tree.labels[token] == "conj" and not objects and not obliques:
-            objects = [c for c in tree.children[head] if c > token and tree.labels[c] in OBJECTS]
-            obliques = [c for c in tree.children[head] if c > token and tree.labels[c] in _OBLIQUES]
+            objects, obliques = (
+                [child for child in tree.children_with(head, kind) if child > token] for kind in (OBJECTS, OBLIQUES)
+            )
         objects = [c for c in objects if not (is_absent(tree, c) or is_sport(tree, c))]
         return objects, obliques, agents
 
@@ -116,25 +111,21 @@ class _Finder:
         tree = self._tree
         if not tree.features[token] >= _PAST_PARTICIPLE:
             return False
-        auxiliaries = [tree.lemmas[c] for c in tree.children[token] if tree.labels[c] == "aux"]
+        auxiliaries = [tree.lemmas[c] for c in tree.children_with(token, ("aux",))]
         return not auxiliaries or auxiliaries[-1] in ("be", "get")
 
     def _verb_words(self, token: int) -> list[int]:
-        """A verb with its particles and with prepositions that have lost their noun to a relative clause."""
+        """Return a verb with its particles and with prepositions that have lost their noun to a relative clause."""
         tree = self._tree
-        words = [token]
-        for child in tree.children[token]:
-            label = tree.labels[child]
-            if label == "compound:prt" or (label in _PARTICLES and tree.upos[child] == "ADP"):
-                words.append(child)
-        return words
+        particles = tree.children_with(token, _PARTICLES | {"compound:prt"})
+        return [token, *(c for c in particles if tree.labels[c] == "compound:prt" or tree.upos[c] == "ADP")]
 
     def _is_existential(self, token: int) -> bool:
         """Return whether a verb only says that something is there: "there is a man on a bike"."""
         return self._tree.lemmas[token] == "be" or self._tree.child(token, "expl") is not None
 
     def _gap(self, token: int) -> tuple[int, ...]:
-        """The noun before a relative clause that is the object of its last verb: "the ball [that] the dog chases"."""
+        """Return the noun that a relative clause has for object: "the ball [that] the dog chases"."""
         tree, arguments = self._tree, self._arguments
         if tree.has_child(token, frozenset({"obj", "xcomp"})):
             return ()
@@ -147,10 +138,10 @@ class _Finder:
             return ()
         if not tree.has_child(clause, SUBJECTS) or tree.child(clause, "mark") is not None:
             return ()
-        return tuple(thing for member in arguments.modified(noun, clause) for thing in arguments.named(member))
+        return arguments.named(arguments.modified(noun, clause))
 
     def _owned(self, noun: int, owner: int) -> list[int]:
-        """The noun with those conjoined to it that have no determiner: "the man's [hat and coat]"."""
+        """Return the noun with those conjoined to it that have no determiner: "the man's [hat and coat]"."""
         tree = self._tree
         if owner > noun:
             return [noun]
@@ -161,13 +152,11 @@ class _Finder:
         """Read "with a ball in its mouth" as a clause: its subject is with the one of whom all is said."""
         tree, arguments = self._tree, self._arguments
         head = tree.heads[token]
-        if head < 0:
-            return
-        marks = [c for c in tree.children[token] if tree.labels[c] == "mark" and tree.lemmas[c] == "with"]
-        if not marks:
+        marks = [child for child in tree.children_with(token, ("mark",)) if tree.lemmas[child] == "with"]
+        if head < 0 or not marks:
             return
         if tree.labels[token] == "acl" or not tree.is_predicate(head):
-            holders = tuple(thing for noun in arguments.modified(head, token) for thing in arguments.named(noun))
+            holders = arguments.named(arguments.modified(head, token))
         else:
             holders = arguments.subjects(head)
         self._add_all(holders, arguments.subjects(token), marks[:1])
@@ -183,20 +172,15 @@ class _Finder:
         for member in self._arguments.members(target):
             case = self._tree.case_words(member) or shared
             words = before + case if case or without_case is None else without_case
-            self._add_all(subjects, self._arguments.named(member), words)
+            self._add_all(subjects, self._arguments.named([member]), words)
 
     def _add_all(self, subjects: tuple[int, ...], objects: tuple[int, ...], tokens: list[int]) -> None:
-        if not tokens or not subjects or not objects:
-            return
         words = " ".join([self._tree.words[token] for token in tokens])
         lemma = " ".join([self._tree.lemmas[token] for token in tokens])
-        for subject in subjects:
-            for thing in objects:
+        for subject, thing in product(subjects, objects):
+            if tokens:
                 self._relate(subject, thing, words, lemma)
 
     def _relate(self, subject: int, thing: int, words: str, lemma: str) -> None:
         if subject != thing:
             self.found.setdefault((subject, thing, lemma), Relation(subject, thing, words, lemma))
-
-
-_PARTICLES = frozenset({"obl", "nmod", "advmod", "prep"})

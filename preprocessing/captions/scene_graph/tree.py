@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.pipeline import Lemmatizer
     from spacy.tokens import Doc
-
-    from preprocessing.captions.scene_graph.lemmas import Lemmas
 
 _NO_TOKEN = -1
 _VISITED = -2
@@ -60,22 +60,25 @@ class Tree:
     labels: list[str]
     sentences: list[int]
     subtyped: bool
-    children: list[list[int]] = field(default_factory=list)
+    children: list[list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.link()
 
     def link(self) -> None:
         """Bring ``children`` in line with ``heads``."""
-        children: list[list[int]] = [[] for _ in self.heads]
+        self.children = [[] for _ in self.heads]
         for token, head in enumerate(self.heads):
             if head >= 0:
-                children[head].append(token)
-        self.children = children
+                self.children[head].append(token)
 
     def child(self, token: int, *labels: str) -> int | None:
-        """The first child with one of these labels."""
-        for child in self.children[token]:
-            if self.labels[child] in labels:
-                return child
-        return None
+        """Return the first child with one of these labels."""
+        return next((child for child in self.children[token] if self.labels[child] in labels), None)
+
+    def children_with(self, token: int, labels: Collection[str]) -> list[int]:
+        """Return the children with one of these labels."""
+        return [child for child in self.children[token] if self.labels[child] in labels]
 
     def has_child(self, token: int, labels: frozenset[str]) -> bool:
         """Return whether a child has one of these labels."""
@@ -87,27 +90,36 @@ class Tree:
 
     def is_predicate(self, token: int) -> bool:
         """Return whether it is said of a subject: a verb, or any other word with a copula or a subject of its own."""
-        return self.upos[token] in ("VERB", "AUX") or self.has_child(token, _PREDICATE_CHILDREN)
+        return self.upos[token] in ("VERB", "AUX") or self.is_clause(token)
 
     def is_clause(self, token: int) -> bool:
         """Return whether it has a copula or a subject of its own."""
-        return self.has_child(token, _PREDICATE_CHILDREN)
+        return self.has_child(token, _CLAUSE)
+
+    def is_noun(self, token: int) -> bool:
+        """Return whether it is a noun or a name."""
+        return self.upos[token] in ("NOUN", "PROPN")
+
+    def first_conjunct(self, token: int) -> int:
+        """Return the first of the words that are conjoined with a token: "man" for "boy" in "a man and a boy"."""
+        while self.labels[token] == "conj" and self.heads[token] >= 0:
+            token = self.heads[token]
+        return token
 
     def case_words(self, token: int) -> list[int]:
-        """The tokens of its prepositions, with what belongs to them: "in front of", "on the side of"."""
-        found = []
-        for child in self.children[token]:
-            if self.labels[child] == "case":
-                found.append(child)
-                found += [part for part in self.children[child] if self.labels[part] in _PARTS_OF_PREPOSITION]
-        return sorted(found)
+        """Return the tokens of its prepositions, with what belongs to them: "in front of", "on the side of"."""
+        cases = self.children_with(token, ("case",))
+        return sorted(cases + [part for case in cases for part in self.children_with(case, _PARTS_OF_PREPOSITION)])
 
-    def promote(self, successors: dict[int, int], labels: dict[int, str], staying: set[int]) -> None:
+    def promote(self, successors: dict[int, tuple[int, str]], staying: Collection[int] = ()) -> None:
         """Let children take their heads' places.
 
         `successors` has for a token that gives its place up the child that takes it (chains are followed to the end),
-        `labels` its label under the successor. Children move to the successor, but for those that are `staying`.
+        and its own label under that child. Children move to the successor, but for those that are `staying`.
         """
+        if not successors:
+            self.link()
+            return
         ends: dict[int, int] = {}
 
         def last(token: int) -> int:
@@ -115,19 +127,21 @@ class Tree:
             path = []
             while token in successors and token not in ends:
                 path.append(token)
-                token = successors[token]
+                token, _ = successors[token]
             token = ends.get(token, token)
-            ends.update((step, token) for step in path)
+            ends.update(dict.fromkeys(path, token))
             return token
+
+        def gives_place(head: int, token: int) -> bool:
+            return head in successors and successors[head][0] == token
 
         heads, old_heads, old_labels = list(self.heads), self.heads, list(self.labels)
         for token, head in enumerate(old_heads):
             if token in successors:
-                heads[token] = last(token)
-                self.labels[token] = labels[token]
-            elif head in successors and successors[head] == token:
+                heads[token], self.labels[token] = last(token), successors[token][1]
+            elif gives_place(head, token):
                 top = head
-                while successors.get(old_heads[top]) == top:
+                while gives_place(old_heads[top], top):
                     top = old_heads[top]
                 above = old_heads[top]
                 heads[token] = above if top in staying or above < 0 else last(above)
@@ -138,15 +152,50 @@ class Tree:
         self.link()
 
 
-_PREDICATE_CHILDREN = frozenset({"cop", "nsubj", "nsubj:pass"})
+SUBJECTS = frozenset({"nsubj", "nsubj:pass"})
+OBLIQUES = frozenset({"obl", "nmod"})
+OWN_DETERMINERS = frozenset({"det", "nummod", "nmod:poss", "case"})
+_CLAUSE = SUBJECTS | {"cop"}
 _VERB_CHILDREN = frozenset({"nsubj", "nsubj:pass", "obj", "aux", "aux:pass"})
 _PARTS_OF_PREPOSITION = frozenset({"fixed", "det", "amod", "compound", "nummod", "goeswith"})
+
+
+class Lemmas:
+    """The lemmas that a pipeline's lemmatizer gives, each word's looked up once instead of for each token.
+
+    spaCy's lemmatizers that go by rules and tables look at a token's form, part of speech and features alone. They are
+    left out of the pipeline (`replaced` names them); others, which look at the sentence, stay in it.
+    """
+
+    def __init__(self, nlp: Language) -> None:
+        component: Any = dict(nlp.pipeline).get("lemmatizer")
+        by_tables = getattr(component, "mode", None) in ("rule", "lookup", "pos_lookup")
+        self._lemmatizer: Lemmatizer | None = component if by_tables else None
+        self._known: dict[tuple[int, int, int], int] = {}
+        self.replaced = ["lemmatizer"] if by_tables else []
+
+    def complete(self, doc: Doc, lemmas: list[int], words: list[tuple[int, int, int]]) -> list[int]:
+        """Return the lemmas of a caption as spaCy's hashes: those that other components have given, if they are not 0.
+
+        `words` are the form, part of speech and features of each token, as hashes.
+        """
+        lemmatizer = self._lemmatizer
+        if lemmatizer is None:
+            return lemmas
+        for token, word in zip(doc, words, strict=True):
+            if word not in self._known:
+                self._known[word] = doc.vocab.strings.add(lemmatizer.lemmatize(token)[0])
+        found = [self._known[word] for word in words]
+        if lemmatizer.overwrite:
+            return found
+        return [lemma or table for lemma, table in zip(lemmas, found, strict=True)]
 
 
 def read_tree(doc: Doc, lemmas: Lemmas | None = None) -> Tree:
     """Read the parse of a spaCy ``Doc``, its labels as they are but for the subtypes that no rule needs.
 
-    `lemmas` gives those of tokens that have none. Heads and labels, parts of speech or lemmas missing: a ValueError.
+    `lemmas` gives those of tokens that have none. Raises ValueError if heads and labels, parts of speech or lemmas are
+    missing.
     """
     table = doc.to_array(_ATTRIBUTES)
     offsets = table[:, 0].astype("int64").tolist()
@@ -176,7 +225,6 @@ def read_tree(doc: Doc, lemmas: Lemmas | None = None) -> Tree:
     labels = _look_up(_plain_labels, raw_labels, _plain)
     subtyped = any(":" in label for label in set(raw_labels))
     tree = Tree(words, base_forms, upos, features, heads, labels, sentences, subtyped)
-    tree.link()
     _refine_labels(tree)
     _refine_nouns(tree, tags)
     return tree
@@ -200,10 +248,7 @@ def _plain(label: str) -> str:
 def _cut_cycles(heads: list[int]) -> list[int]:
     """Make a root of one token of each cycle, as a wrong parse may have; return the root above each token."""
     roots = [_NO_TOKEN] * len(heads)
-    for start, head in enumerate(heads):
-        if head >= 0 and roots[head] >= 0:
-            roots[start] = roots[head]
-            continue
+    for start in range(len(heads)):
         path, token = [], start
         while roots[token] == _NO_TOKEN and heads[token] >= 0:
             roots[token] = _VISITED
@@ -233,7 +278,7 @@ def _refine_nouns(tree: Tree, tags: list[str]) -> None:
 
 
 def _is_untold_plural(tree: Tree, token: int, tag: str) -> bool:
-    if tree.upos[token] not in ("NOUN", "PROPN") or tag == "NNS" or tree.lemmas[token] != tree.words[token]:
+    if not tree.is_noun(token) or tag == "NNS" or tree.lemmas[token] != tree.words[token]:
         return False
     return load_taxonomy().is_plural(tree.lemmas[token])
 

@@ -8,8 +8,7 @@ from spacy.language import Language
 from spacy.lookups import Lookups
 
 from preprocessing.captions import load_pipeline
-from preprocessing.captions.scene_graph.lemmas import Lemmas
-from preprocessing.captions.scene_graph.tree import read_tree
+from preprocessing.captions.scene_graph.tree import Lemmas, read_tree
 
 _CAPTIONS = (
     "Two dogs are running through the snow and they're barking .",
