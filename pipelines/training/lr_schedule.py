@@ -1,7 +1,4 @@
-"""The learning rates of a training step, and the seed of its dropout."""
-
-import numpy as np
-import torch
+"""The learning rates of a training step."""
 
 from pipelines.config.model import ModelConfig
 from pipelines.config.training import TrainingConfig
@@ -17,11 +14,6 @@ def rate_factors(model: ModelConfig) -> dict[str, float]:
     if model.image.name == "backbone":
         factors["image_encoder.backbone"] = model.image.learning_rate_factor
     return factors
-
-
-def seed_dropout(seed: int, step: int, process: int) -> None:
-    """Seed dropout by these numbers, so that a resumed run draws the same."""
-    torch.manual_seed(int(np.random.SeedSequence((seed, step, process)).generate_state(1, np.uint64)[0]))
 
 
 def build_schedule(training: TrainingConfig, image: ImageEncoderConfig, steps_per_epoch: int) -> Schedule:

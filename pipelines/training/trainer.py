@@ -28,7 +28,7 @@ from pipelines.training.checkpoints import Checkpoints
 from pipelines.training.initial_weights import start_from_initial, start_from_word_vectors
 from pipelines.training.loss_log import append_loss, forget_losses
 from pipelines.training.loss_schedule import LossSchedule
-from pipelines.training.lr_schedule import build_schedule, rate_factors, seed_dropout
+from pipelines.training.lr_schedule import build_schedule, rate_factors
 from pipelines.training.metrics import (
     Observer,
     StepReport,
@@ -43,6 +43,7 @@ from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.loading.batch import Batch, prefetch_to_device
 from preprocessing.loading.loader import TrainLoader, image_batches
 from preprocessing.loading.sampler import BatchSampler, rank_slice
+from preprocessing.randomness import dropout_seed
 from preprocessing.shards.reader import ShardReader
 from vse_core.distributed import first_says, gather_output, rank, world_size
 from vse_core.evaluation.embedding import embed_images, embed_texts
@@ -242,7 +243,7 @@ class Trainer:
     def _step(self, wrapped: nn.Module, batches: list[Batch], sampled: list[IntArray], step: int) -> StepResult:
         """Take a step, counted from 0."""
         set_learning_rate(self.optimizer, self.training.learning_rate * self.schedule(step))
-        seed_dropout(self.settings.seed, step, rank())
+        torch.manual_seed(dropout_seed(self.settings.seed, step, rank()))
         world = world_size()
         local_batches = [
             LocalBatch(

@@ -1,10 +1,7 @@
 """Augmentation of captions and of region or grid sets in training, a function of (seed, epoch, sample) alone."""
 
-from typing import Any, cast
-
 import numpy as np
 import numpy.typing as npt
-from numpy.random.bit_generator import ISeedSequence
 
 # Of all tokens, or words: 20 % are touched; of those one half is masked, one tenth replaced at random, the rest deleted
 # (VSE-infinity's code).
@@ -15,35 +12,6 @@ _DELETE_BELOW = 0.2
 _NEVER = 1.0
 # An image whose drawn rate is at most this keeps all of its grids.
 _NO_GRID_DROP_UP_TO = 0.2
-
-_SAMPLE_BITS = 40
-_STREAM_BITS = 4
-_EPOCH_BITS = 64 - _SAMPLE_BITS - _STREAM_BITS
-
-
-class _PhiloxKey(ISeedSequence):
-    """Hands a ready 128-bit key to Philox, at a third of the cost of ``key=``, which still gathers system entropy."""
-
-    def __init__(self, key: npt.NDArray[np.uint64]) -> None:
-        self._key = key
-
-    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> npt.NDArray[Any]:
-        return self._key[:n_words].astype(dtype, copy=False)
-
-
-def sample_rng(seed: int, epoch: int, sample: int, stream: int) -> np.random.Generator:
-    """A random generator of its own for one use (`stream`, 0 to 15) of one sample of a split in one epoch of a run.
-
-    Philox is keyed by the four numbers, packed without collision, so that draws depend on them alone. A number that
-    does not fit into its bits (64 for the seed, 20 the epoch, 40 the sample) is a ValueError.
-    """
-    values = {"seed": seed, "epoch": epoch, "sample": sample, "stream": stream}
-    for (name, value), bits in zip(values.items(), (64, _EPOCH_BITS, _SAMPLE_BITS, _STREAM_BITS), strict=True):
-        if not 0 <= value < 1 << bits:
-            raise ValueError(f"{name} must be from 0 to 2**{bits} - 1, got {value}")
-    packed = (epoch << (_SAMPLE_BITS + _STREAM_BITS)) | (sample << _STREAM_BITS) | stream
-    key = np.array([seed, packed], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(cast(Any, _PhiloxKey(key))))
 
 
 def augment_tokens(

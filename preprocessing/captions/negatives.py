@@ -7,16 +7,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.captions.augment import sample_rng
 from preprocessing.captions.components import NO_WORD, ComponentTable, rows_of
 from preprocessing.captions.pools import Pools
 from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.randomness import Stream, sample_rng
 
 # B or C captions of a batch; O objects, A pairs, T triples of all of them together; N negatives of each; L words of the
 # longest triple; X triples of an image; P words of a pool; S components of any sort in the split.
-
-NEGATIVE_STREAM = 3
-"""Differs from the streams of preprocessing.loading.image_source."""
 
 
 class NegativesError(ValueError):
@@ -151,7 +148,7 @@ class NegativeSampler:
         widths = [sort.num_negatives for sort in self._sorts]
         drawn: list[list[npt.NDArray[np.float64]]] = [[] for _ in sizes]
         for row, caption in enumerate(captions_B.tolist()):
-            rng = sample_rng(self._seed, epoch, caption, NEGATIVE_STREAM)
+            rng = sample_rng(self._seed, epoch, caption, Stream.NEGATIVE)
             for sort, width, sizes_B in zip(drawn, widths, sizes, strict=True):
                 sort.append(rng.random((sizes_B[row], width)))
         return [

@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from preprocessing.captions.augment import drop_dimensions, drop_grids, drop_regions, sample_rng
+from preprocessing.captions.augment import drop_dimensions, drop_grids, drop_regions
 from preprocessing.features.images import ImageError
 from preprocessing.loading.batch import FeatureBuffers, pad_features
 from preprocessing.loading.pixels import PixelFormat, decode_pixels, full_view, random_view
+from preprocessing.randomness import Stream, sample_rng
 from preprocessing.shards.index import FIX, ShardError
 from preprocessing.shards.reader import ShardReader
 
@@ -26,11 +27,6 @@ _DROP: dict[str, Callable[[int, np.random.Generator], npt.NDArray[np.intp]]] = {
     "region": drop_regions,
     "grid": drop_grids,
 }
-# Streams of sample_rng: one for each use, so that switching one augmentation off leaves the others as they were.
-SIZE_STREAM = 0
-CAPTION_STREAM = 1
-PIXEL_STREAM = 2
-FEATURE_STREAM = 5  # negatives and adversarial captions have 3 and 4
 # Batches alive at once in training: two prefetched, one in preparation, the consumer's and its last one.
 _ALIVE = 5
 
@@ -82,7 +78,7 @@ class FeatureSource:
         """Return images without some elements of their sets, and some dimensions of all their elements."""
         features_BNF, lengths_B = self._without_elements(images, epoch, samples)
         if self.feature_dropout:
-            rngs = (sample_rng(self.seed, epoch, sample, FEATURE_STREAM) for sample in samples)
+            rngs = (sample_rng(self.seed, epoch, sample, Stream.FEATURE) for sample in samples)
             factors_BF = [drop_dimensions(features_BNF.shape[2], self.feature_dropout, rng) for rng in rngs]
             # By torch: NumPy multiplies float16 twenty times as slowly.
             features_BNF *= torch.from_numpy(np.stack(factors_BF)).unsqueeze(1)
@@ -93,7 +89,7 @@ class FeatureSource:
             return self.unaugmented(images)
         features = [self.reader.features(image) for image in images]
         kept = [
-            self._drop(len(array_NF), sample_rng(self.seed, epoch, sample, SIZE_STREAM))
+            self._drop(len(array_NF), sample_rng(self.seed, epoch, sample, Stream.SIZE))
             for array_NF, sample in zip(features, samples, strict=True)
         ]
         return pad_features(features, kept, self._buffers)
@@ -136,14 +132,14 @@ class PixelSource:
     def augmented(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
         """Return random views of the images, without some of their cells; raises as :meth:`unaugmented`."""
         generators: list[np.random.Generator | None] = [
-            sample_rng(self.seed, epoch, sample, PIXEL_STREAM) if self.image_augmentation else None
+            sample_rng(self.seed, epoch, sample, Stream.PIXEL) if self.image_augmentation else None
             for sample in samples
         ]
         kept_BN = torch.ones(len(images), self.pixels.cells, dtype=torch.bool)
         if self._drop is not None:
             kept_BN[:] = False
             for row, sample in enumerate(samples):
-                kept_N = self._drop(self.pixels.cells, sample_rng(self.seed, epoch, sample, SIZE_STREAM))
+                kept_N = self._drop(self.pixels.cells, sample_rng(self.seed, epoch, sample, Stream.SIZE))
                 kept_BN[row, torch.from_numpy(kept_N)] = True
         return self._filled(images, generators), kept_BN
 

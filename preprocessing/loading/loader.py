@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from preprocessing.captions.augment import sample_rng
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.batch import Batch, collate, pad_tokens
-from preprocessing.loading.image_source import CAPTION_STREAM, ImageSource
+from preprocessing.loading.image_source import ImageSource
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from preprocessing.prefetch import prefetch
+from preprocessing.randomness import Stream, sample_rng
 from preprocessing.shards.reader import ShardReader
 
 CaptionInputs = Callable[[npt.NDArray[np.int64], int, int], dict[str, torch.Tensor]]
@@ -121,7 +121,7 @@ class TrainLoader:
         ids_L = self.tokens.ids(caption)
         if not self.caption_augmentation:
             return ids_L
-        rng = sample_rng(self.seed, epoch, caption, CAPTION_STREAM)
+        rng = sample_rng(self.seed, epoch, caption, Stream.CAPTION)
         keep_ends = self.caption_augmentation == "words"
         return self.caption_encoder.augment(ids_L, self.tokens.words_of(caption), rng, keep_ends)
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from preprocessing.randomness import order_draws
+
 
 class BatchSampler:
     """Cuts each epoch's permutation of all samples into batches, the same on all ranks (see :func:`rank_slice`).
@@ -106,12 +108,7 @@ class BatchSampler:
 
     def _draws(self, epoch: int, start: int, count: int) -> npt.NDArray[np.uint64]:
         """Return some of an epoch's draws: one for each sample, then one for each shard."""
-        # Raw output of Philox, which comes in blocks of four: numpy promises to keep that stream, but not
-        # Generator.permutation.
-        blocks, before = divmod(start, 4)
-        # In a list, keys from 2**63 on would become floating-point numbers, many of them the same.
-        key = np.array([self.seed, epoch], dtype=np.uint64)
-        return np.random.Philox(key=key, counter=blocks).random_raw(before + count)[before:]
+        return order_draws(self.seed, epoch, start, count)
 
 
 def rank_slice(batch: npt.NDArray[np.int64], rank: int, world: int) -> npt.NDArray[np.int64]:

@@ -1,6 +1,5 @@
 """Draws of adversarial captions that depend on the seed, the caption and the attack alone."""
 
-import hashlib
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
@@ -8,7 +7,6 @@ import numpy as np
 
 from preprocessing.captions.adversarial.files import Adversarial
 from preprocessing.captions.adversarial.sentence import Edit, TokenizedCaption, plain, rewrite
-from preprocessing.captions.augment import sample_rng
 
 Change = Callable[[np.random.Generator], str | None]
 """Makes a caption's text with a random change; None if this one came to nothing."""
@@ -16,12 +14,6 @@ Change = Callable[[np.random.Generator], str | None]
 _TRIES_PER_TEXT = 40
 
 T = TypeVar("T")
-
-
-def caption_rng(seed: int, caption: TokenizedCaption, attack: int) -> np.random.Generator:
-    """A generator for one caption and attack, whichever other captions there are."""
-    digest = hashlib.sha256(f"{caption.image_id}\0{caption.caption_id}".encode()).digest()
-    return sample_rng(seed, 0, int.from_bytes(digest[:5], "big"), attack)
 
 
 def pick(options: Sequence[T], rng: np.random.Generator) -> T:

@@ -9,13 +9,10 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.captions.augment import sample_rng
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
+from preprocessing.randomness import Stream, sample_rng
 from preprocessing.shards.split_index import map_array, save_array
-
-ADVERSARIAL_STREAM = 4
-"""Differs from the streams of preprocessing.loading.image_source and of the negatives of components."""
 
 _FIRST = "first_texts.npy"
 
@@ -52,6 +49,6 @@ class AdversarialPool:
     def draw(self, caption: int, epoch: int, seed: int, count: int) -> list[npt.NDArray[np.int32]]:
         """Return up to `count` of a caption's adversarial captions, each once; a function of (seed, epoch, caption)."""
         first, last = self.first_texts[caption : caption + 2].tolist()
-        rng = sample_rng(seed, epoch, caption, ADVERSARIAL_STREAM)
+        rng = sample_rng(seed, epoch, caption, Stream.ADVERSARIAL)
         chosen = first + rng.permutation(last - first)[:count]
         return [self.tokens.ids(text) for text in chosen.tolist()]

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from preprocessing.captions.adversarial.draw import Change, caption_rng, draw_different, pick
+from preprocessing.captions.adversarial.draw import Change, draw_different, pick
 from preprocessing.captions.adversarial.files import Adversarial
 from preprocessing.captions.adversarial.grammar import article
 from preprocessing.captions.adversarial.lexicon import ImageWords, Lexicon, verb_form
@@ -20,10 +20,9 @@ from preprocessing.captions.adversarial.sentence import (
     rewrite,
 )
 from preprocessing.captions.graph import Attribute, SceneObject
+from preprocessing.randomness import UNIVSE_ATTACKS, attack_rng
 
 UniVSEAttack = Literal["object", "attribute", "relation"]
-
-_STREAMS: dict[UniVSEAttack, int] = {"object": 0, "attribute": 1, "relation": 2}
 
 
 def univse_attack(
@@ -44,7 +43,7 @@ def univse_attack(
         words = ImageWords(captions, lexicon)
         for caption in captions:
             changes, reason = _CHANGES[attack](caption, words)
-            rng = caption_rng(seed, caption, _STREAMS[attack])
+            rng = attack_rng(seed, caption.image_id, caption.caption_id, UNIVSE_ATTACKS[attack])
             yield draw_different(caption, attack, changes, words.texts, count, rng, reason)
 
 

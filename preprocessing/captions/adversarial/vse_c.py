@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from preprocessing.captions.adversarial.draw import caption_rng, limit_shuffled
+from preprocessing.captions.adversarial.draw import limit_shuffled
 from preprocessing.captions.adversarial.files import Adversarial
 from preprocessing.captions.adversarial.grammar import (
     NUMBER_WORDS,
@@ -26,10 +26,10 @@ from preprocessing.captions.adversarial.sentence import (
 )
 from preprocessing.captions.graph import SceneObject
 from preprocessing.captions.inflection import inflect
+from preprocessing.randomness import VSE_C_ATTACKS, attack_rng
 
 VSECAttack = Literal["noun", "numeral", "relation"]
 
-_STREAMS: dict[VSECAttack, int] = {"noun": 3, "numeral": 4, "relation": 5}
 _JOINED_BY = frozenset(("with", "and", "or", ","))
 _SINGULAR_VERBS = {"is": "are", "was": "were", "has": "have", "does": "do"}
 _PLURAL_VERBS = {plural_verb: verb for verb, plural_verb in _SINGULAR_VERBS.items()}
@@ -64,7 +64,7 @@ def vse_c_attack(
             else:
                 candidates = [*_swapped_phrases(caption), *_other_prepositions(caption)]
                 reason = "all exchanges used" if candidates else "no phrases apart and no preposition"
-            rng = caption_rng(seed, caption, _STREAMS[attack])
+            rng = attack_rng(seed, caption.image_id, caption.caption_id, VSE_C_ATTACKS[attack])
             yield limit_shuffled(caption, attack, candidates, true_texts, limit, rng, reason)
 
 

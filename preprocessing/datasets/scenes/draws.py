@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
-import numpy as np
+from preprocessing.randomness import scene_bits
 
 T = TypeVar("T")
 
@@ -15,8 +15,7 @@ class Draws:
     """
 
     def __init__(self, seed: int, index: int, stream: int) -> None:
-        key = np.array([seed, index], dtype=np.uint64)
-        self._bits = np.random.Philox(key=key, counter=np.array([0, 0, 0, stream], dtype=np.uint64))
+        self._bits = scene_bits(seed, index, stream)
 
     def below(self, limit: int) -> int:
         """Return a whole number from 0 to limit - 1 (the bias of the remainder is below limit / 2**64)."""

@@ -10,9 +10,9 @@ from preprocessing.captions.augment import (
     drop_dimensions,
     drop_grids,
     drop_regions,
-    sample_rng,
 )
 from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.randomness import sample_rng
 
 VOCABULARY = Vocabulary.build([" ".join(f"w{i}" for i in range(995))], min_count=1)
 

@@ -12,7 +12,7 @@ from preprocessing.captions import (
     load_caption_encoder,
     save_caption_encoder,
 )
-from preprocessing.captions.augment import sample_rng
+from preprocessing.randomness import sample_rng
 from tests.tokenizers import wordpiece
 
 PIECES = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PAD]", "dog", "##gy", "runs"]

@@ -13,7 +13,8 @@ from tokenizers import Tokenizer, pre_tokenizers
 from transformers import AutoTokenizer, BertConfig, BertTokenizer, SiglipTextConfig
 
 from preprocessing.captions import SubwordTokenizer, TokenizerError
-from preprocessing.captions.augment import augment_words, sample_rng
+from preprocessing.captions.augment import augment_words
+from preprocessing.randomness import sample_rng
 from tests.custom_code import with_code_of_its_own
 from tests.tokenizers import bpe, clip_bpe, train_on, unigram, wordpiece, write_tokenizer
 

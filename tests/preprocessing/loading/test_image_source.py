@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from preprocessing.captions.augment import drop_grids, sample_rng
+from preprocessing.captions.augment import drop_grids
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.batch import Batch
@@ -18,6 +18,7 @@ from preprocessing.loading.image_source import PixelSource, SizeAugmentation
 from preprocessing.loading.loader import TrainLoader, image_batches
 from preprocessing.loading.pixels import PixelFormat, decode_pixels, full_view, random_view
 from preprocessing.loading.sampler import BatchSampler
+from preprocessing.randomness import sample_rng
 from preprocessing.shards.index import ShardError
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from preprocessing.captions.augment import drop_grids, drop_regions, sample_rng
+from preprocessing.captions.augment import drop_grids, drop_regions
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.batch import Batch
 from preprocessing.loading.image_source import FeatureSource, SizeAugmentation
 from preprocessing.loading.loader import TrainLoader, caption_batches, image_batches
 from preprocessing.loading.sampler import BatchSampler
+from preprocessing.randomness import sample_rng
 from preprocessing.shards.index import ShardError
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard

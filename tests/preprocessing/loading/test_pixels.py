@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from preprocessing.captions.augment import sample_rng
 from preprocessing.features.images import ImageError
 from preprocessing.loading.pixels import decode_pixels, full_view, random_view
+from preprocessing.randomness import sample_rng
 
 
 def picture(height: int, width: int, seed: int = 0) -> torch.Tensor:
