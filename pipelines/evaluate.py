@@ -9,8 +9,8 @@ With a model given it evaluates that one, a model directory or a registered mode
     python pipelines/evaluate.py --config pipelines/config/data/flickr8k.yaml --model models:/flickr8k/1 --split dev
 
 Every metric has its 95 % interval, and every query its row in a table. The protocols of the papers come on top by
-name, where the split is the published one: flickr8k_1k, flickr30k_1k, coco_1k, coco_5k, msr_vtt, vatex, and cxc and
-eccv, which want the folders of Crisscrossed Captions (evaluation.cxc) and of ECCV Caption (evaluation.eccv):
+name, where the split is the published one: flickr8k_1k, flickr30k_1k, coco_1k, coco_5k, msr_vtt, vatex, and cxc,
+which wants the folder of Crisscrossed Captions (evaluation.cxc):
 
     python pipelines/evaluate.py --config pipelines/config/data/coco.yaml --model coco/1 --split test \
         --protocol coco_1k --protocol coco_5k
@@ -20,11 +20,10 @@ the resolution of dependencies by images:
 
     python pipelines/evaluate.py --config pipelines/config/data/flickr8k.yaml --model flickr8k/1 --protocol attack
 
-A pretrained CLIP or SigLIP is a model too, by its folder or its name on the hub. Any model that takes image files can
-also be asked which of two similar captions is an image's, by sugarcrepe, winoground and aro:
+A pretrained CLIP or SigLIP is a model too, by its folder or its name on the hub:
 
     python pipelines/evaluate.py --config pipelines/config/data/flickr8k.yaml --model hf:openai/clip-vit-base-patch32 \
-        --protocol attack --protocol winoground --set evaluation.winoground=/data/winoground
+        --protocol attack
 
 With several models it also evaluates their ensemble, the mean of their similarities. Models of other features of the
 same images name the configuration of these features, and the split where it has another name there:

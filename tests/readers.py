@@ -42,10 +42,8 @@ from preprocessing.captions.pools import Pools, PoolsError
 from preprocessing.captions.role_graphs import RoleGraphError, read_role_graphs
 from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
 from preprocessing.datasets import DatasetError, build_dataset
-from preprocessing.datasets.choices import BENCHMARKS
 from preprocessing.datasets.coco import read_instances
 from preprocessing.datasets.crisscrossed import read_crisscrossed
-from preprocessing.datasets.eccv_caption import read_eccv
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.extraction.split_hashes import DataManifest
 from preprocessing.features.extractor import ExtractorError
@@ -249,15 +247,6 @@ COCO = {
 }
 CXC = "caption1,caption2,agg_score\nCOCO_val2014:sentid:1,COCO_val2014:sentid:2,1.5\n"
 CXC_IMAGES = "image1,image2,agg_score\nCOCO_val2014_000000000001.jpg,COCO_val2014_000000000002.jpg,1.5\n"
-_ARO = '"image_path": "1.png", "bbox_x": 0, "bbox_y": 0, "bbox_w": 9, "bbox_h": 9, "true_caption": "a", '
-CHOICES = {
-    "sugarcrepe": ("add_obj.json", '{"0": {"filename": "1.png", "caption": "a", "negative_caption": "b"}}'),
-    "winoground": (
-        "examples.jsonl",
-        '{"id": 0, "image_0": "1", "image_1": "1", "caption_0": "a b", "caption_1": "b a"}\n',
-    ),
-    "aro": ("visual_genome_relation.json", f'[{{{_ARO} "false_caption": "b", "relation_name": "eating"}}]'),
-}
 CXC_BOTH = "caption,image,agg_score\nCOCO_val2014:sentid:1,COCO_val2014_000000000002.jpg,1.5\n"
 ROLE_GRAPH = {
     "a dog runs": [{"n1": {"role": "V", "spans": [2]}, "n2": {"role": "ARG0", "spans": [0, 1]}}, [["n1", "n2", "ARG0"]]]
@@ -367,16 +356,6 @@ READERS: dict[str, Reader] = {
         lambda f: read_crisscrossed(f, "dev"),
         DatasetError,
     ),
-    "ECCV Caption": Reader(
-        "eccv_image_to_caption.json",
-        both(text("eccv_image_to_caption.json", '{"1": [2, 3]}'), text("eccv_caption_to_image.json", '{"2": [1]}')),
-        read_eccv,
-        DatasetError,
-    ),
-    **{
-        name: Reader(file, both(text(file, content), image("images/1.png")), BENCHMARKS[name].choices, DatasetError)
-        for name, (file, content) in CHOICES.items()
-    },
     "shard": Reader("shard-00000.tar", write_shards, read_shards, ShardError),
     "sidecar": Reader("shard-00000.json", write_shards, read_shards, ShardError),
     "counts of graphs": Reader(

@@ -17,7 +17,6 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from pipelines.config.training import PROTOCOL_FOLDERS
 from pipelines.evaluation import named_models
 from pipelines.evaluation.named_models import NamedModel
 from pipelines.paper_figures import draw
@@ -173,7 +172,7 @@ def test_every_command_plans(
 
 def planned_evaluation(models: Sequence[NamedModel]) -> StageReport:
     """Check what an evaluation checks before it starts; data that other commands have read are not read again."""
-    named_models.require_same_settings(models, "folds", "protocols", *PROTOCOL_FOLDERS)
+    named_models.require_same_settings(models, "folds", "protocols", "cxc")
     key = tuple(str((named.config.dataset, named.config.evaluation)) for named in models)
     if key not in READ:
         named_models.require_same_items(models)

@@ -16,7 +16,6 @@ from pipelines.config.layers import Layer, file_layers, merged, override_layer, 
 from pipelines.config.messages import explain
 from pipelines.config.model import ModelConfig, VocabularyConfig
 from pipelines.config.training import (
-    CHOICE_PROTOCOLS,
     GRAPH_PROTOCOLS,
     EvaluationConfig,
     TrainingConfig,
@@ -290,18 +289,12 @@ class PipelineConfig(Strict):
                 f"training.caption_augmentation: {self.kind.title} names the words of captions by their places, which "
                 "must stay; set it to false"
             )
-        of_embeddings = GRAPH_PROTOCOLS | CHOICE_PROTOCOLS | {"cxc"}
+        of_embeddings = GRAPH_PROTOCOLS | {"cxc"}
         unfit = [name for name in self.evaluation.protocols if name in of_embeddings]
         if unfit and not self.kind.has_embeddings:
             raise ValueError(
                 f"evaluation.protocols: {', '.join(unfit)} need embeddings, which {self.kind.title}'s model has not; "
                 "leave them out"
-            )
-        choices = [name for name in self.evaluation.protocols if name in CHOICE_PROTOCOLS]
-        if choices and self.features.read.extractor in ("precomputed", "imported", "frames"):
-            raise ValueError(
-                f"evaluation.protocols: {', '.join(choices)} have images of their own, and features.extractor "
-                f"{self.features.read.extractor!r} reads no image files; leave them out"
             )
         return self
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -176,29 +175,16 @@ EvaluationProtocol = Literal[
     "coco_1k",
     "coco_5k",
     "cxc",
-    "eccv",
     "msr_vtt",
     "vatex",
     "attack",
     "components",
     "dependencies",
-    "sugarcrepe",
-    "winoground",
-    "aro",
 ]
 EVALUATION_PROTOCOLS = get_args(EvaluationProtocol)
 # Those that read the parsed captions.
 GRAPH_PROTOCOLS = frozenset({"attack", "components", "dependencies"})
-# Those that choose between captions of image files of their own.
-CHOICE_PROTOCOLS = frozenset({"sugarcrepe", "winoground", "aro"})
-# Those with files of their own, in the folder of the setting of their name: where they are.
-PROTOCOL_FOLDERS = {
-    "cxc": "Crisscrossed Captions; get its data/ from https://github.com/google-research-datasets/Crisscrossed-Captions",
-    "eccv": "ECCV Caption; get its eccv_caption/data/ from https://github.com/naver-ai/eccv-caption",
-    "sugarcrepe": "SugarCrepe; get its data/ from https://github.com/RAIVNLab/sugar-crepe; COCO's val2017 as images/",
-    "winoground": "Winoground; get it from https://huggingface.co/datasets/facebook/winoground",
-    "aro": "ARO; get its files and images from https://github.com/mertyg/vision-language-models-are-bows",
-}
+_CROSSED = "https://github.com/google-research-datasets/Crisscrossed-Captions"
 
 
 class ProtocolSettings(Strict):
@@ -217,9 +203,9 @@ class EvaluationConfig(Strict):
     protocols: tuple[EvaluationProtocol, ...] = Field(
         ("retrieval",),
         description="image-text retrieval of any split; by name that of the papers, on the published splits alone "
-        "(flickr8k_1k, flickr30k_1k, coco_1k: 5 folds, coco_5k, cxc: Crisscrossed Captions, eccv: ECCV Caption, "
+        "(flickr8k_1k, flickr30k_1k, coco_1k: 5 folds, coco_5k, cxc: Crisscrossed Captions, "
         "msr_vtt, vatex); UniVSE's: under adversarial captions, of images by components, and the resolution of "
-        "dependencies; and choices between similar captions of images of their own (sugarcrepe, winoground, aro)",
+        "dependencies",
     )
     added: tuple[Annotated[ProtocolSettings, PROTOCOLS], ...] = Field(
         (),
@@ -235,18 +221,6 @@ class EvaluationConfig(Strict):
     cxc: AbsolutePath | None = Field(
         None, description="folder of Crisscrossed Captions (sis_test.csv, sts_test.csv, sits_test.csv; dev: *_val.csv)"
     )
-    eccv: AbsolutePath | None = Field(
-        None, description="folder of ECCV Caption (eccv_image_to_caption.json, eccv_caption_to_image.json)"
-    )
-    sugarcrepe: AbsolutePath | None = Field(
-        None, description="folder of SugarCrepe (add_obj.json, ..., those of the seven that are there; images/)"
-    )
-    winoground: AbsolutePath | None = Field(None, description="folder of Winoground (examples.jsonl; images/)")
-    aro: AbsolutePath | None = Field(
-        None,
-        description="folder of ARO (visual_genome_relation.json, visual_genome_attribution.json or one of them; "
-        "images/)",
-    )
 
     @model_validator(mode="after")
     def _protocols_fit(self) -> EvaluationConfig:
@@ -259,17 +233,12 @@ class EvaluationConfig(Strict):
                 f"first_images: has no effect without one of the protocols {', '.join(sorted(GRAPH_PROTOCOLS))}; leave "
                 "it out"
             )
-        for name, source in PROTOCOL_FOLDERS.items():
-            if name in self.protocols and getattr(self, name) is None:
-                raise ValueError(
-                    f"{name}: the protocol {name} needs the folder of {source} and name it as evaluation.{name}"
-                )
+        if "cxc" in self.protocols and self.cxc is None:
+            raise ValueError(
+                f"cxc: the protocol cxc needs the folder of Crisscrossed Captions; get its data/ from {_CROSSED} and "
+                "name it as evaluation.cxc"
+            )
         return self
-
-    @property
-    def folders(self) -> dict[str, Path]:
-        """The folders of the protocols that have files of their own, by protocol."""
-        return {name: getattr(self, name) for name in self.protocols if name in PROTOCOL_FOLDERS}
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.config.training import CHOICE_PROTOCOLS, GRAPH_PROTOCOLS, EvaluationConfig
+from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig
 from pipelines.kinds import saved_kind
 from pipelines.kinds.inputs import SplitData
 from pipelines.runtime.stage import StageDir, StageError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pipelines.retrieval.gallery import Gallery
     from pipelines.schema.captions import PoolsConfig
     from pipelines.tracking import Tracker
-    from preprocessing.features import Extractor
     from preprocessing.shards.reader import ShardReader
     from vse_core.models import Model
 
@@ -38,10 +37,7 @@ _CAPTION_LENGTHS = (6, 10, 14, 20)
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """The data that a model is evaluated on; graphs by split, none where nothing needs them.
-
-    `extractor` builds that of the model's images, for protocols with images of their own.
-    """
+    """The data that a model is evaluated on; graphs by split, none if nothing needs them."""
 
     dataset: Dataset
     settings: EvaluationConfig
@@ -50,7 +46,6 @@ class EvaluationData:
     graphs: Mapping[str, Path]
     text: TextEncoderConfig
     pools: PoolsConfig
-    extractor: Callable[[], Extractor]
 
     @property
     def split(self) -> str:
@@ -68,13 +63,10 @@ def evaluate_into(data: EvaluationData, model: Path, stage: StageDir, tracker: T
     embedded.gallery.save(directory / GALLERY)
     for picture in draw(embedded, data.dataset, directory / PICTURES):
         tracker.log_artifact(picture, PICTURES)
-    graphed, chosen = (
-        [name for name in data.settings.protocols if name in kind] for kind in (GRAPH_PROTOCOLS, CHOICE_PROTOCOLS)
-    )
+    graphed = [name for name in data.settings.protocols if name in GRAPH_PROTOCOLS]
     found = chain(
         rank(data.settings, data.split, [embedded.gallery], directory),
         (evaluate_captions(data, name, embedded, directory) for name in graphed),
-        (evaluate_choices(data, name, embedded, directory) for name in chosen),
     )
     metrics, summary, files = collect(found, data.split, tracker, directory / PICTURES)
     content = {"metrics": metrics, "split": data.split, "folds": data.settings.folds, "summary": summary}
@@ -92,7 +84,7 @@ def rank(settings: EvaluationConfig, split: str, galleries: Sequence[Gallery], d
 
     named = [name for name in settings.protocols if name in RANKINGS]
     cuts = {settings.folds, *(RETRIEVAL_PROTOCOLS[name].folds for name in named if name in RETRIEVAL_PROTOCOLS)}
-    embedded = Embedded(galleries, split, directory, tuple(sorted(cuts)), settings.cxc, settings.eccv)
+    embedded = Embedded(galleries, split, directory, tuple(sorted(cuts)), settings.cxc)
     yield retrieval(embedded, settings.folds)
     for name in named:
         yield RANKINGS[name](embedded)
@@ -139,14 +131,6 @@ def evaluate_captions(data: EvaluationData, protocol: str, embedded: EmbeddedSpl
         detections=[names.get(record.image_id, ()) for record in gallery.records] if names is not None else None,
     )
     return CAPTION_PROTOCOLS[protocol](inputs)
-
-
-def evaluate_choices(data: EvaluationData, protocol: str, embedded: EmbeddedSplit, directory: Path) -> Results:
-    """Evaluate a model by its choices between the captions of a benchmark's own images; files go into the directory."""
-    from pipelines.evaluation.protocols import CHOICES, ChoiceInputs
-
-    inputs = ChoiceInputs(embedded.texts, data.extractor(), data.settings.folders[protocol], directory)
-    return CHOICES[protocol](inputs)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.config.training import EVALUATION_PROTOCOLS, PROTOCOL_FOLDERS
+from pipelines.config.training import EVALUATION_PROTOCOLS
 from pipelines.evaluation.comparison import compare
 from pipelines.evaluation.ensemble import EvaluatedModel, evaluate_ensemble, in_one_order
 from pipelines.evaluation.evaluator import GALLERY, NAME, VERSION
@@ -111,7 +111,7 @@ def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
 
     Raises StageError if a model does not fit its features, or the images, captions or protocols differ.
     """
-    require_same_settings(models, "folds", "protocols", *PROTOCOL_FOLDERS)
+    require_same_settings(models, "folds", "protocols", "cxc")
     require_same_items(models)
     evaluated = [evaluate_model(named) for named in models]
     if len(evaluated) > 1:

@@ -13,14 +13,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pipelines.config import ConfigError, PipelineConfig
-from pipelines.config.training import CHOICE_PROTOCOLS, GRAPH_PROTOCOLS
-from pipelines.evaluation.protocol_files import protocol_files
+from pipelines.config.training import GRAPH_PROTOCOLS
 from pipelines.runtime.cluster import cluster_address, local_cpus
 from pipelines.runtime.stage import READ
 from pipelines.tracking.client import DATABASE_PORTS, require_driver
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.datasets.checks import require_file, require_image_folder
-from preprocessing.datasets.choices import BENCHMARKS
+from preprocessing.datasets.crisscrossed import crisscrossed_files
 from preprocessing.reading import has_image_settings
 from preprocessing.storage import StorageError, open_storage
 from preprocessing.storage.redaction import ADDRESS_VARIABLE, SecretAddress
@@ -115,10 +114,9 @@ def _check_dataset(config: PipelineConfig) -> None:
 def _check_protocols(config: PipelineConfig) -> None:
     """Refuse protocols that do not fit the split, which the evaluation would only find after the training."""
     settings, dataset = config.evaluation, config.dataset
-    for name in protocol_files(settings, dataset.eval_split):
-        if name in BENCHMARKS:
-            BENCHMARKS[name].choices(settings.folders[name])
-    if (GRAPH_PROTOCOLS | CHOICE_PROTOCOLS | {"retrieval"}).issuperset(settings.protocols):  # of any split
+    if settings.cxc is not None and "cxc" in settings.protocols:
+        crisscrossed_files(settings.cxc, dataset.eval_split)
+    if (GRAPH_PROTOCOLS | {"retrieval"}).issuperset(settings.protocols):  # of any split
         return
     from pipelines.evaluation.protocols.rankings import require_published
 

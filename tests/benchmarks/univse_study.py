@@ -14,7 +14,6 @@ import shlex
 import shutil
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from reader import RESULTS, machine
 from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation.evaluator import EvaluationData, embed_split, evaluate_captions
 from pipelines.kinds.inputs import SplitData
-from pipelines.stages.extract.identity import extractor_options, read_extractor
+from pipelines.stages.extract.identity import extractor_options
 from pipelines.training.prepare import prepare
 from preprocessing.captions import load_pipeline
 from preprocessing.captions.encoder import load_caption_encoder
@@ -126,8 +125,7 @@ def measure(config: PipelineConfig, directory: Path, protocols: tuple[str, ...])
         graphs = {split: directory / split / "graphs" for split in IMAGES}
         shards, feature = directory / config.dataset.eval_split / "features", config.features.member
         text, pools = config.model.text, config.pools
-        extractor = partial(read_extractor, config.features)
-        data = EvaluationData(config.dataset, config.evaluation, shards, feature, graphs, text, pools, extractor)
+        data = EvaluationData(config.dataset, config.evaluation, shards, feature, graphs, text, pools)
         embedded = embed_split(data, model)
         for protocol in protocols:
             result["metrics"] |= evaluate_captions(data, protocol, embedded, out).metrics

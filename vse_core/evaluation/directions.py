@@ -12,7 +12,6 @@ from torch import Tensor
 
 from vse_core.evaluation.members import Member, compare, comparisons, unified_members
 from vse_core.evaluation.nearest import best_pair_similarities
-from vse_core.evaluation.precision import query_precisions
 from vse_core.evaluation.ranks import Ranks, RelevantItems, nan_as_worst, rank_queries
 from vse_core.outputs import Images, Texts
 from vse_core.similarity import similarity_matrix
@@ -46,14 +45,6 @@ def rank_direction(
     """
     gallery = _Gallery(members, direction, queries_Q)
     return rank_queries(gallery.similarities, relevant_items, gallery.items, gallery.views)
-
-
-def direction_precisions(
-    members: Sequence[Member], direction: Direction, relevant_items: RelevantItems, queries_Q: Tensor, counts_Q: Tensor
-) -> Tensor:
-    """Return R-precision and average precision at R (:func:`~vse_core.evaluation.precision.query_precisions`)."""
-    gallery = _Gallery(members, direction, queries_Q)
-    return query_precisions(gallery.similarities, relevant_items, counts_Q, gallery.items, gallery.views)
 
 
 class _Gallery:

@@ -4,23 +4,18 @@ from collections.abc import Callable
 from functools import partial
 
 from pipelines.evaluation.protocols.attack import attack
-from pipelines.evaluation.protocols.choices import ChoiceInputs, choices
 from pipelines.evaluation.protocols.components import components
 from pipelines.evaluation.protocols.crisscrossed import crisscrossed
 from pipelines.evaluation.protocols.dependencies import dependencies
-from pipelines.evaluation.protocols.eccv import eccv
 from pipelines.evaluation.protocols.inputs import EvaluationInputs
 from pipelines.evaluation.protocols.rankings import Embedded, published_retrieval, retrieval
 from pipelines.evaluation.protocols.results import Results
 from pipelines.evaluation.protocols.video import video_retrieval
-from preprocessing.datasets.choices import BENCHMARKS
 from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
 
 __all__ = [
     "CAPTION_PROTOCOLS",
-    "CHOICES",
     "RANKINGS",
-    "ChoiceInputs",
     "Embedded",
     "EvaluationInputs",
     "Results",
@@ -31,7 +26,6 @@ __all__ = [
 RANKINGS: dict[str, Callable[[Embedded], Results]] = {
     **{name: partial(published_retrieval, name) for name in RETRIEVAL_PROTOCOLS},
     "cxc": crisscrossed,
-    "eccv": eccv,
     **{name: partial(video_retrieval, name) for name in VIDEO_PROTOCOLS},
 }
 # UniVSE's, which read the parsed captions and embed texts of their own: of any model.
@@ -40,5 +34,3 @@ CAPTION_PROTOCOLS: dict[str, Callable[[EvaluationInputs], Results]] = {
     "components": components,
     "dependencies": dependencies,
 }
-# Of captions and images of a benchmark's own: of any model that embeds image files.
-CHOICES: dict[str, Callable[[ChoiceInputs], Results]] = {name: partial(choices, name) for name in BENCHMARKS}

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class Embedded:
     """An embedded split of one model, or of several whose similarities are averaged, in galleries of the same order.
 
-    `cuts` are the numbers of folds of plain retrieval; `crisscrossed` and `eccv` are the folders of Crisscrossed
-    Captions and of ECCV Caption, if needed.
+    `cuts` are the numbers of folds of plain retrieval; `crisscrossed` is the folder of Crisscrossed
+    Captions, if needed.
     """
 
     galleries: Sequence[Gallery]
@@ -45,7 +45,6 @@ class Embedded:
     directory: Path
     cuts: tuple[int, ...] = (1,)
     crisscrossed: Path | None = None
-    eccv: Path | None = None
 
     @property
     def members(self) -> list[Member]:

@@ -4,13 +4,13 @@ from typing import Any
 
 from pipelines.config import PipelineConfig
 from pipelines.evaluation.evaluator import GALLERY, NAME, PICTURES, VERSION
-from pipelines.evaluation.protocol_files import protocol_files
 from pipelines.plugins import sources
 from pipelines.reporting.published import RECALLS
 from pipelines.runtime.stage import Plans, StageDir, StagePlan, content_digest, fingerprint, manifest_in
 from pipelines.stages.stage import Stage
 from pipelines.tracking import Tracker
 from preprocessing.captions import adversarial
+from preprocessing.datasets.crisscrossed import crisscrossed_files
 
 
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
@@ -24,8 +24,8 @@ def evaluation_content(config: PipelineConfig, upstream: Plans) -> dict[str, Any
     """Return what decides an evaluation besides the model and the features."""
     evaluation, split = config.evaluation, config.dataset.eval_split
     content = {"split": split, "folds": evaluation.folds, "protocols": evaluation.protocols}
-    for name, files in protocol_files(evaluation, split).items():
-        content[name] = [content_digest(file) for file in files]
+    if "cxc" in evaluation.protocols and evaluation.cxc is not None:
+        content["cxc"] = [content_digest(file) for file in crisscrossed_files(evaluation.cxc, split)]
     if evaluation.added:
         content["added"] = [settings.model_dump(mode="json") for settings in evaluation.added]
         content |= sources(evaluation)

@@ -1,13 +1,11 @@
 """The work of stage 4, evaluate: gallery, metrics, query tables and figures of a model on the evaluation split."""
 
-from functools import partial
 from pathlib import Path
 
 from pipelines.config import PipelineConfig
 from pipelines.evaluation.evaluator import NAME, EvaluationData, evaluate_into
 from pipelines.runtime.stage import Plans, StageDir, StageReport, check_outputs
 from pipelines.stages.evaluate.plan import stage_dir
-from pipelines.stages.extract.identity import read_extractor
 from pipelines.stages.extract.logged_data import log_splits
 from pipelines.tracking import Tracker
 
@@ -44,9 +42,7 @@ def evaluate_directory(
     feature = config.features.member
     log_splits(config.name, dataset, feature, upstream["extract"], {dataset.eval_split: "evaluation"}, tracker)
     text, pools = config.model.text, config.pools
-    data = EvaluationData(
-        dataset, config.evaluation, shards, feature, graphs, text, pools, partial(read_extractor, config.features)
-    )
+    data = EvaluationData(dataset, config.evaluation, shards, feature, graphs, text, pools)
     with config.mirror.pinned(shards, *graphs.values()):
         check_outputs(shards, *graphs.values())
         summary = evaluate_into(data, model, stage, tracker)

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from pipelines.config import DEFAULT_CONFIG, ConfigError, PipelineConfig, layers, load_config
-from pipelines.config.training import PROTOCOL_FOLDERS
 from pipelines.config.yaml_text import load_yaml
 from pipelines.kinds import KINDS
 from pipelines.schema.fields import Duration
@@ -337,20 +336,9 @@ def test_graphs_are_read_where_something_needs_them() -> None:
     assert not evaluated.kind.reads_graphs
 
 
-@pytest.mark.parametrize("name", PROTOCOL_FOLDERS)
-def test_protocols_with_files_of_their_own_need_the_folder(name: str) -> None:
-    assert f"the protocol {name} needs the folder of " in message(f"evaluation.protocols=[retrieval, {name}]")
-    config = load_config(None, [f"evaluation.protocols=[retrieval, {name}]", f"evaluation.{name}=/data/x"])
-    assert config.evaluation.folders == {name: Path("/data/x")}
-    assert load_config(None, [f"evaluation.{name}=/data/x"]).evaluation.folders == {}
-
-
-def test_choices_need_image_files_and_embeddings() -> None:
-    choices = ("evaluation.protocols=[retrieval, aro]", "evaluation.aro=/data/aro")
-    of_regions = ("dataset={format: precomputed, root: /data}", "features={extractor: precomputed}")
-    assert "aro have images of their own, and features.extractor 'precomputed' reads no image files" in message(
-        *choices, *of_regions
-    )
+def test_crisscrossed_captions_need_their_folder() -> None:
+    assert "the protocol cxc needs the folder of " in message("evaluation.protocols=[retrieval, cxc]")
+    assert load_config(None, ["evaluation.protocols=[retrieval, cxc]", "evaluation.cxc=/data/x"]).evaluation.cxc
 
 
 def test_settings_of_other_protocols_have_no_effect() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -105,17 +104,6 @@ def test_ratings_that_are_not_there(tmp_path: Path) -> None:
     cxc = ("evaluation.protocols=[retrieval, cxc]", f"evaluation.cxc={tmp_path}")
     with pytest.raises(DatasetError, match=r"Crisscrossed Captions: there is no file .*sis_val\.csv"):
         check_before_start(loaded(tmp_path, *cxc))
-
-
-def test_choices_without_their_images(tmp_path: Path) -> None:
-    (tmp_path / "images").mkdir()
-    entry = {"filename": "1.jpg", "caption": "a dog", "negative_caption": "a cat"}
-    (tmp_path / "add_obj.json").write_text(json.dumps({"0": entry}))
-    choices = ("evaluation.protocols=[retrieval, sugarcrepe]", f"evaluation.sugarcrepe={tmp_path}")
-    with pytest.raises(DatasetError, match=r"SugarCrepe: 1 of 1 images are not there, such as .*/images/1\.jpg"):
-        check_before_start(loaded(tmp_path, *choices))
-    (tmp_path / "images" / "1.jpg").touch()
-    check_before_start(loaded(tmp_path, *choices))
 
 
 def test_a_ray_address_that_does_not_answer(tmp_path: Path, silent_port: int) -> None:

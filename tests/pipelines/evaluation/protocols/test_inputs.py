@@ -10,8 +10,7 @@ import torch
 
 from pipelines.config import load_config
 from pipelines.evaluation import protocols
-from pipelines.evaluation.evaluator import EvaluationData, evaluate_captions, evaluate_choices
-from pipelines.evaluation.protocols import ChoiceInputs
+from pipelines.evaluation.evaluator import EvaluationData, evaluate_captions
 from pipelines.evaluation.protocols.inputs import EvaluationInputs, spread
 from pipelines.retrieval.gallery import Gallery
 from preprocessing.datasets import build_dataset
@@ -61,7 +60,7 @@ def test_the_first_images_of_karpathy_s_split_with_their_labels(
     monkeypatch.setitem(protocols.CAPTION_PROTOCOLS, "attack", lambda inputs: seen.append(inputs))
     graphs = {"train": tmp_path / "graphs", "test": tmp_path / "graphs"}
     text, pools = config.model.text, config.pools
-    data = EvaluationData(config.dataset, config.evaluation, tmp_path, "grid", graphs, text, pools, pytest.fail)
+    data = EvaluationData(config.dataset, config.evaluation, tmp_path, "grid", graphs, text, pools)
     embedded = SimpleNamespace(gallery=gallery, texts=None, reader=None)
     evaluate_captions(data, "attack", cast("Any", embedded), tmp_path)
     (inputs,) = seen
@@ -70,16 +69,3 @@ def test_the_first_images_of_karpathy_s_split_with_their_labels(
     assert len(inputs.gallery.texts_CD) == 4
     assert [captions[0].image_id for captions in inputs.captions] == ["0", "1", "2", "3"]
     assert inputs.detections == [(), ["cat"], (), ()]
-
-
-def test_choices_get_the_folder_of_their_protocol_and_the_extractor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    overrides = ["evaluation.protocols=[retrieval, aro, winoground]", "evaluation.aro=/a", "evaluation.winoground=/w"]
-    config = load_config(None, overrides)
-    seen: list[ChoiceInputs] = []
-    monkeypatch.setitem(protocols.CHOICES, "winoground", lambda inputs: seen.append(inputs))
-    text, pools, extractor = config.model.text, config.pools, cast("Any", object())
-    data = EvaluationData(config.dataset, config.evaluation, tmp_path, "grid", {}, text, pools, lambda: extractor)
-    evaluate_choices(data, "winoground", cast("Any", SimpleNamespace(texts=None)), tmp_path)
-    assert seen == [ChoiceInputs(cast("Any", None), extractor, Path("/w"), tmp_path)]

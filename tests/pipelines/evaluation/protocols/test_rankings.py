@@ -9,8 +9,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from pipelines.config.training import CHOICE_PROTOCOLS, EVALUATION_PROTOCOLS, GRAPH_PROTOCOLS, PROTOCOL_FOLDERS
-from pipelines.evaluation.protocols import CAPTION_PROTOCOLS, CHOICES, RANKINGS, Embedded, retrieval
+from pipelines.config.training import EVALUATION_PROTOCOLS, GRAPH_PROTOCOLS
+from pipelines.evaluation.protocols import CAPTION_PROTOCOLS, RANKINGS, Embedded, retrieval
 from pipelines.evaluation.protocols.rankings import require_published
 from pipelines.evaluation.protocols.video import different
 from pipelines.runtime.stage import StageError
@@ -22,10 +22,8 @@ PUBLISHED = {"flickr8k_1k": (1000,), "flickr30k_1k": (1000,), "coco_1k": (5000,)
 
 
 def test_the_configuration_knows_every_protocol() -> None:
-    assert set(EVALUATION_PROTOCOLS) == {"retrieval", *RANKINGS, *CAPTION_PROTOCOLS, *CHOICES}
+    assert set(EVALUATION_PROTOCOLS) == {"retrieval", *RANKINGS, *CAPTION_PROTOCOLS}
     assert set(CAPTION_PROTOCOLS) == GRAPH_PROTOCOLS
-    assert set(CHOICES) == CHOICE_PROTOCOLS
-    assert set(CHOICES) < set(PROTOCOL_FOLDERS) < {*RANKINGS, *CHOICES}
     assert {name: protocol.sizes for name, protocol in RETRIEVAL_PROTOCOLS.items()} == PUBLISHED
 
 
