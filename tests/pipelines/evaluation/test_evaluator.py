@@ -25,7 +25,7 @@ SPECIFICATION = {
 def test_a_directory_without_a_model_or_its_vocabulary_is_refused(tmp_path: Path) -> None:
     config = load_config(None)
     text, pools = config.model.text, config.pools
-    data = EvaluationData(config.dataset, config.evaluation, tmp_path, "grid", {}, text, pools, pytest.fail)
+    data = EvaluationData(config.dataset, config.evaluation, tmp_path, "grid", {}, text, pools)
     with pytest.raises(StageError, match=r"evaluate: .* holds no model: model\.json is missing"):
         embed_split(data, tmp_path)
     build_model(**SPECIFICATION).save(tmp_path)
