@@ -19,7 +19,14 @@ from pipelines.schema.error import ConfigError
 PRESETS = Path(__file__).resolve().with_name("presets")
 DISCRIMINATORS = ("name", "format", "extractor")
 # Settings of earlier versions, accepted at the value that turned them off.
-REMOVED: dict[tuple[str, str], Any] = {("loss", "view_orthogonality"): 0, ("training", "view_dropout"): 0}
+REMOVED: dict[tuple[str, str], Any] = {
+    ("loss", "view_orthogonality"): 0,
+    ("training", "view_dropout"): 0,
+    ("training", "compile"): False,
+    ("training", "ema_decay"): None,
+    ("training", "layer_decay"): None,
+    ("training", "norm_weight_decay"): None,
+}
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
@@ -140,8 +147,8 @@ def merged(layers: Iterable[Layer]) -> dict[str, Any]:
         # The root has a `name` too, but there it is no variant.
         values = {**values, **{key: _merge(values.get(key), value) for key, value in layer.values.items()}}
     for (section, key), off in REMOVED.items():
-        if _mapping(values, section).get(key) == off:
-            values[section] = {name: value for name, value in values[section].items() if name != key}
+        if key in (given := _mapping(values, section)) and given[key] == off:
+            values[section] = {name: value for name, value in given.items() if name != key}
     return values
 
 

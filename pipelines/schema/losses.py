@@ -82,16 +82,7 @@ class MultiViewLoss(HingeLoss):
         return self.margin if self.bound.startswith("journal") else 2 * self.margin
 
 
-class SoftmaxLoss(Loss):
-    """Settings of the losses without a hinge; several views enter in the ways of MV-VSE."""
-
-    bound: Literal["max", "avg", "up", "joint"] = Field(
-        "max", description="how several views enter: the best, each for itself, upper bound, lam * max + (1 - lam) * up"
-    )
-    lam: Float = Field(0.7, ge=0, le=1, description="weight between the two parts of joint")
-
-
-class AdoptLoss(SoftmaxLoss):
+class AdoptLoss(Loss):
     """Contrastive loss over an adaptive number of hardest negatives (VSE+2AD, section 3.3)."""
 
     name: Literal["adopt"]
@@ -104,7 +95,7 @@ class AdoptLoss(SoftmaxLoss):
     constant: Int = Field(3, gt=0, description="number of negatives where it is constant (released code: 3)")
 
 
-class InfoNceLoss(SoftmaxLoss):
+class InfoNceLoss(Loss):
     """Softmax cross-entropy over the global batch in both directions."""
 
     name: Literal["infonce"]
@@ -112,7 +103,7 @@ class InfoNceLoss(SoftmaxLoss):
     learned: bool = Field(False, description="learn the temperature, from that value on (CLIP: 0.07)")
 
 
-class SigmoidLoss(SoftmaxLoss):
+class SigmoidLoss(Loss):
     """A binary decision for every image and caption of the global batch (SigLIP, section 3.2)."""
 
     name: Literal["sigmoid"]

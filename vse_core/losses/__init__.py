@@ -4,12 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from vse_core.losses.adopt import AdoptLoss
+from vse_core.losses.contrastive import InfoNCELoss, SigmoidLoss
 from vse_core.losses.global_loss import GlobalLoss, LossResult
-from vse_core.losses.infonce import InfoNCELoss
+from vse_core.losses.hinge import TripletLoss
 from vse_core.losses.multi_view import MultiViewLoss
 from vse_core.losses.pair_loss import PairLoss
-from vse_core.losses.sigmoid import SigmoidLoss
-from vse_core.losses.triplet import TripletLoss
 from vse_core.registry import choose
 
 LOSSES: dict[str, Callable[..., GlobalLoss]] = {
@@ -20,18 +19,7 @@ LOSSES: dict[str, Callable[..., GlobalLoss]] = {
     "sigmoid": SigmoidLoss,
 }
 
-__all__ = [
-    "LOSSES",
-    "AdoptLoss",
-    "GlobalLoss",
-    "InfoNCELoss",
-    "LossResult",
-    "MultiViewLoss",
-    "PairLoss",
-    "SigmoidLoss",
-    "TripletLoss",
-    "build_loss",
-]
+__all__ = ["LOSSES", "GlobalLoss", "LossResult", "PairLoss", "build_loss"]
 
 
 def build_loss(name: str, **options: Any) -> GlobalLoss:

@@ -1,16 +1,14 @@
 """ADOPT of VSE+2AD: a contrastive loss over the K hardest negatives, K chosen by how far the model has come."""
 
 import math
-from functools import partial
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
+from vse_core.losses.contrastive import TemperatureLoss
 from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs, Sums
-from vse_core.losses.pair_loss import SoftmaxLoss, TotalAndParts
-from vse_core.losses.views import Bound
+from vse_core.losses.pair_loss import TotalAndParts
 
 Variant = Literal["corrected", "release", "paper"]
 Count = Literal["adaptive", "constant", "random"]
@@ -19,7 +17,7 @@ Count = Literal["adaptive", "constant", "random"]
 _EXPONENT = 1.25
 
 
-class AdoptLoss(SoftmaxLoss):
+class AdoptLoss(TemperatureLoss):
     """Contrast each pair with the K hardest negatives of the batch, K falling as training proceeds (VSE+2AD, 3.3).
 
     K follows from two measures of the batch, the alignment of the pairs and the uniformity of all similarities.
@@ -35,14 +33,13 @@ class AdoptLoss(SoftmaxLoss):
 
     K lies between 1 and B - 1 and carries no gradient. Unknown values of options are a ValueError.
 
-    Other arguments are those of :class:`~vse_core.losses.pair_loss.SoftmaxLoss`.
-
     Args:
         variant: see above.
         temperature: divisor of the similarities.
         margin: added to the similarity of negatives (none in ``paper``).
         count: how K is chosen: ``adaptive``, or for comparison ``constant`` or ``random`` (uniform in 1 .. B - 1).
         constant: K for ``constant``.
+        mask_same_image: do not take other captions of the same image as negatives.
     """
 
     def __init__(
@@ -53,10 +50,8 @@ class AdoptLoss(SoftmaxLoss):
         count: Count = "adaptive",
         constant: int = 3,
         mask_same_image: bool = False,
-        bound: Bound = "max",
-        lam: float = 0.7,
     ) -> None:
-        super().__init__(temperature, mask_same_image, bound, lam)
+        super().__init__(temperature, mask_same_image)
         if variant not in get_args(Variant):
             raise ValueError(f"variant must be one of {', '.join(get_args(Variant))}, got {variant!r}")
         if count not in get_args(Count):
@@ -68,12 +63,11 @@ class AdoptLoss(SoftmaxLoss):
         self.count = count
         self.constant = constant
 
-    @override
     def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
         """Mean over the batch; the parts are ``negatives`` (the number K), ``alignment`` and ``uniformity``."""
         alignment, uniformity = self._maturity(pairs)
         hardest = self._number(alignment, uniformity, pairs.image_ids_B)
-        loss = self.summed(pairs, partial(self._of, hardest=hardest))
+        loss = pairs.sums(lambda block: {"loss": self._of(block, hardest)})["loss"]
         total = loss if self.variant == "paper" else loss / 2
         return total, {"negatives": hardest.float(), "alignment": alignment, "uniformity": uniformity}
 
@@ -104,9 +98,10 @@ class AdoptLoss(SoftmaxLoss):
             number = (pairs * maturity.pow(_EXPONENT).cos()).trunc() + 1
         return number.clamp(max=pairs - 1).clamp(min=1)
 
-    def _of(self, block: Block, sims_AC: Tensor, hardest: Tensor) -> Tensor:
+    def _of(self, block: Block, hardest: Tensor) -> Tensor:
         """The anchors' part of one direction's mean over the batch."""
-        mined_AC = self._mined(block, sims_AC, hardest)
+        sims_AC = block.sims_AC
+        mined_AC = self._mined(block, hardest)
         logits_AC = (mined_AC + self.margin) / self.temperature
         positive_A1 = block.own(sims_AC).unsqueeze(1) / self.temperature
         if self.variant == "paper":
@@ -116,13 +111,13 @@ class AdoptLoss(SoftmaxLoss):
             return losses.sum() / sims_AC.shape[1]
         return -torch.cat([positive_A1, logits_AC], dim=1).log_softmax(dim=1)[:, 0].sum() / sims_AC.shape[1]
 
-    def _mined(self, block: Block, sims_AC: Tensor, hardest: Tensor) -> Tensor:
+    def _mined(self, block: Block, hardest: Tensor) -> Tensor:
         """Similarities of each anchor's hardest negatives in descending order, -inf from the K-th on."""
-        candidates_AC = sims_AC.masked_fill(~block.negative_AC, -torch.inf)
+        candidates_AC = block.sims_AC.masked_fill(~block.negative_AC, -torch.inf)
         ranking_AC = candidates_AC.detach()
         if self.variant == "release":
             own_AC = block.own_mask()
-            candidates_AC = torch.where(own_AC, sims_AC, candidates_AC)
+            candidates_AC = torch.where(own_AC, block.sims_AC, candidates_AC)
             ranking_AC = ranking_AC.masked_fill(own_AC, 0.0)
         ranked_AC = candidates_AC.gather(1, ranking_AC.argsort(dim=1, descending=True, stable=True))
         beyond_C = torch.arange(ranked_AC.shape[1], device=ranked_AC.device) >= hardest

@@ -6,12 +6,10 @@ b images of this process, K views, D dimensions.
 from typing import Literal, NamedTuple
 
 from torch import Tensor
-from typing_extensions import override
 
 from vse_core.distributed import all_reduce_sum
 from vse_core.losses.global_loss import GlobalLoss, LossResult
-from vse_core.losses.hinge import Negatives
-from vse_core.losses.triplet import TripletLoss
+from vse_core.losses.hinge import Negatives, TripletLoss
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.similarity import best_view
 
@@ -27,7 +25,7 @@ class AdversarialOutput(NamedTuple):
 class AdversarialLoss(GlobalLoss):
     """Push each pair above captions that were altered to be wrong, too (VSE-C, Shi et al. 2018).
 
-    To :class:`~vse_core.losses.triplet.TripletLoss`, whose arguments and errors it has, comes
+    To :class:`~vse_core.losses.hinge.TripletLoss`, whose arguments and errors it has, comes
     ``[margin + max_s s(i, s) - s(i, c)]+`` for every image i and its caption c, where s runs over the batch's
     adversarial captions. Without them, as VSE-C begins for an epoch, it is the triplet loss alone.
     """
@@ -42,7 +40,6 @@ class AdversarialLoss(GlobalLoss):
         super().__init__()
         self.triplet = TripletLoss(margin, negatives, reduction, mask_same_image)
 
-    @override
     def from_local_batch(self, output: AdversarialOutput, image_ids_b: Tensor, counts: list[int]) -> LossResult:
         """The global batch's loss; to the parts of the triplet loss comes ``adversarial``, a share of the total.
 

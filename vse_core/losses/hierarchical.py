@@ -10,12 +10,10 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from vse_core.losses.global_loss import GlobalLoss, LossResult
 from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs, Sums, pair_similarities
-from vse_core.losses.hinge import Negatives
-from vse_core.losses.triplet import TripletLoss
+from vse_core.losses.hinge import Negatives, TripletLoss
 from vse_core.outputs import ComparedImages, Rows
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.similarity import unit_length
@@ -57,7 +55,7 @@ class TextLevels(Rows):
 class HierarchicalLoss(GlobalLoss):
     """Push each pair above its negatives, by the mean of event, action and entity similarities (HGR, section 3.3).
 
-    The hinges, arguments and errors are those of :class:`~vse_core.losses.triplet.TripletLoss`. HGR divides by the
+    The hinges, arguments and errors are those of :class:`~vse_core.losses.hinge.TripletLoss`. HGR divides by the
     batch (``mean``) and takes the hardest negatives from the first step.
     """
 
@@ -71,7 +69,6 @@ class HierarchicalLoss(GlobalLoss):
         super().__init__()
         self.triplet = TripletLoss(margin, negatives, reduction, mask_same_image)
 
-    @override
     def from_local_batch(
         self, output: tuple[VideoLevels, TextLevels], image_ids_b: Tensor, counts: list[int]
     ) -> LossResult:

@@ -4,13 +4,12 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from vse_core.losses.global_pairs import Block, GlobalPairs, Sums
 from vse_core.losses.hinge import Negatives, active_sums, check_hinge, hinge_terms
 from vse_core.losses.pair_loss import PairLoss, TotalAndParts
-from vse_core.losses.views import Pairing, check_bound, view_matrices
 
+Pairing = Literal["max", "avg", "up", "low"]
 HingeBound = Literal["max", "avg", "up", "up_rough", "joint", "journal", "journal_soft"]
 
 # Scale of the smooth maximum and hinge of the released journal variant.
@@ -63,7 +62,10 @@ class MultiViewLoss(PairLoss):
         mask_same_image: bool = False,
     ) -> None:
         super().__init__(mask_same_image)
-        check_bound(bound, lam, get_args(HingeBound))
+        if bound not in get_args(HingeBound):
+            raise ValueError(f"bound must be one of {', '.join(get_args(HingeBound))}, got {bound!r}")
+        if not 0 <= lam <= 1:
+            raise ValueError(f"lam weighs two bounds against each other and must lie in [0, 1], got {lam}")
         self.is_journal = bound.startswith("journal")
         self.reduction = reduction or ("mean" if self.is_journal else "sum")
         check_hinge(negatives, self.reduction)
@@ -73,7 +75,6 @@ class MultiViewLoss(PairLoss):
         self.negatives: Negatives = negatives
         self.softness = _SOFTNESS if bound == "journal_soft" else None
 
-    @override
     def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
         """The weighted sum of the bounds; the parts are these, and the share of active hinges of the best view."""
         sums = pairs.sums(self._terms_of_bounds)
@@ -104,4 +105,21 @@ class MultiViewLoss(PairLoss):
         return terms.sum() / len(terms)
 
     def _terms(self, block: Block, pairing: Pairing) -> Tensor:
-        return hinge_terms(block, view_matrices(block, pairing), self.margin, self.negatives, self.softness)
+        return hinge_terms(block, _view_matrices(block, pairing), self.margin, self.negatives, self.softness)
+
+
+def _view_matrices(block: Block, pairing: Pairing) -> Tensor:
+    """Return the similarity matrices (M, A, C) that a bound averages over, M = 1 for ``max`` and K otherwise.
+
+    ``max`` has the best view of pairs and negatives (MV-VSE, equation (9)), ``avg`` each view for itself (8). ``up``
+    sets the pairs of each view against the negatives of the best view (10): pairs look worse and negatives better than
+    they are, which bounds the loss from above; ``low``, of the released journal variant, does the opposite.
+    """
+    best_AC = block.sims_AC
+    views_KAC = block.sims_AKC.transpose(0, 1)
+    if pairing == "max":
+        return best_AC.unsqueeze(0)
+    if pairing == "avg":
+        return views_KAC
+    own_AC = block.own_mask()
+    return torch.where(own_AC, views_KAC, best_AC) if pairing == "up" else torch.where(own_AC, best_AC, views_KAC)

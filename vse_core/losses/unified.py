@@ -8,14 +8,18 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from vse_core.distributed import all_reduce_sum, gather_counts, gather_rows, rank
-from vse_core.losses.components import ComponentVectors, UnifiedOutput
+from vse_core.losses.components import (
+    ComponentVectors,
+    UnifiedOutput,
+    region_hinges,
+    region_similarities,
+    relevance,
+)
 from vse_core.losses.global_loss import GlobalLoss, LossResult
 from vse_core.losses.global_pairs import Block, GlobalPairs, Sums, pair_similarities
 from vse_core.losses.hinge import Negatives, active_sums, check_hinge, hinge_terms
-from vse_core.losses.regions import region_hinges, region_similarities, relevance
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.similarity import best_view, similarity_matrix
 
@@ -84,7 +88,6 @@ class UnifiedLoss(GlobalLoss):
         self.negatives: Negatives = negatives
         self.mask_same_image = mask_same_image
 
-    @override
     def from_local_batch(self, output: UnifiedOutput, image_ids_b: Tensor, counts: list[int]) -> LossResult:
         """The global batch's loss of what :class:`~vse_core.models.unified.UnifiedModel` gave, negatives included.
 

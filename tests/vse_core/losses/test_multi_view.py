@@ -18,9 +18,8 @@ from tests.vse_core.losses.batches import (
     seeds,
     view_counts,
 )
+from tests.vse_core.losses.test_every_loss import BOUNDS
 from vse_core.losses import build_loss
-
-BOUNDS = ("max", "avg", "up", "up_rough", "joint", "journal", "journal_soft")
 
 
 @pytest.mark.parametrize(
@@ -84,15 +83,6 @@ def test_indicator_carries_no_gradient_and_silences_satisfied_pairs():
 
 
 @pytest.mark.parametrize("bound", BOUNDS)
-@pytest.mark.parametrize("negatives", ["hardest", "all"])
-def test_gradients(bound: str, negatives: str):
-    images, texts, ids = random_batch(8, 4, 3, dim=3)
-    loss = build_loss("multi_view", bound=bound, negatives=negatives, mask_same_image=True)
-    inputs = images.requires_grad_(), texts.requires_grad_()
-    assert torch.autograd.gradcheck(lambda i, t: loss(i, t, ids).total, inputs)
-
-
-@pytest.mark.parametrize("bound", BOUNDS)
 def test_anchors_without_negatives_have_zero_gradients(bound: str):
     images, texts, _ = random_batch(8, 4, 3)
     images.requires_grad_()
@@ -108,16 +98,9 @@ def test_parts_are_the_bounds_that_make_up_the_total():
     assert result.parts["bound_max"].item() == pytest.approx(1.25)
     assert result.parts["bound_up"].item() == pytest.approx(1.575)
     assert result.total.item() == pytest.approx(0.6 * 1.25 + 0.4 * 1.575)
-    assert not any(part.requires_grad for part in result.parts.values())
 
 
 def test_reduction_is_as_published_where_it_is_not_given():
     assert build_loss("multi_view").reduction == "sum"
     assert build_loss("multi_view", bound="journal").reduction == "mean"
     assert build_loss("multi_view", bound="journal_soft", reduction="sum").reduction == "sum"
-
-
-@pytest.mark.parametrize("options", [{"bound": "upper"}, {"lam": 1.5}, {"negatives": "few"}, {"reduction": "max"}])
-def test_bad_options_are_refused(options: dict[str, object]):
-    with pytest.raises(ValueError, match=r"must"):
-        build_loss("multi_view", **options)

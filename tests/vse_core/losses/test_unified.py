@@ -9,8 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.vse_core.losses.unified_oracle import total, unified_terms
-from vse_core.losses.components import ComponentVectors, UnifiedOutput
-from vse_core.losses.regions import region_hinges, region_similarities, relevance
+from vse_core.losses.components import (
+    ComponentVectors,
+    UnifiedOutput,
+    region_hinges,
+    region_similarities,
+    relevance,
+)
 from vse_core.losses.unified import UnifiedLoss
 
 

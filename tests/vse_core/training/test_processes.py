@@ -32,7 +32,6 @@ SIZE = 11  # shared unevenly by 2 and by 4
 LOSSES = RECORDED | {
     "triplet-mean": {"name": "triplet", "reduction": "mean"},
     "multi_view-up": {"name": "multi_view", "bound": "up"},
-    "infonce-up": {"name": "infonce", "bound": "up"},
     "infonce-learned": {"name": "infonce", "learned": True},
     "sigmoid-learned": {"name": "sigmoid", "learned": True, "bias": -1.0},
 }

@@ -28,7 +28,6 @@ LOSSES = {
     "adopt-paper": {"name": "adopt", "variant": "paper"},
     "adopt-random": {"name": "adopt", "count": "random"},
     "infonce": {"name": "infonce"},
-    "infonce-joint": {"name": "infonce", "bound": "joint"},
     "sigmoid": {"name": "sigmoid"},
 }
 

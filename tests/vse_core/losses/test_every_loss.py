@@ -1,0 +1,67 @@
+"""What holds for every loss of embeddings: its gradients, its type under autocast, the refusal of bad options."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.vse_core.losses.batches import random_batch
+from vse_core.losses import build_loss
+
+BOUNDS = ("max", "avg", "up", "up_rough", "joint", "journal", "journal_soft")
+LOSSES: dict[str, dict[str, Any]] = {
+    "triplet": {"name": "triplet"},
+    **{
+        f"{bound} {negatives}": {"name": "multi_view", "bound": bound, "negatives": negatives}
+        for bound in BOUNDS
+        for negatives in ("hardest", "all")
+    },
+    **{
+        variant: {"name": "adopt", "variant": variant, "temperature": 0.3}
+        for variant in ("corrected", "release", "paper")
+    },
+    "infonce": {"name": "infonce", "temperature": 0.3},
+    "sigmoid": {"name": "sigmoid", "temperature": 0.3, "bias": -1.0},
+}
+
+
+@pytest.mark.parametrize("options", LOSSES.values(), ids=LOSSES)
+def test_gradients(options: dict[str, Any]):
+    images, texts, ids = random_batch(8, 4, 3, dim=3)
+    loss = build_loss(**options, mask_same_image=True)
+    inputs = images.requires_grad_(), texts.requires_grad_()
+    assert torch.autograd.gradcheck(lambda i, t: loss(i, t, ids).total, inputs)
+
+
+@pytest.mark.parametrize("name", ["triplet", "multi_view", "adopt", "infonce", "sigmoid"])
+def test_every_loss_is_computed_in_float32_under_autocast(name: str):
+    images, texts, ids = random_batch(4, 16, 3, dim=64)
+    images, texts = images.float().requires_grad_(), texts.float()
+    loss = build_loss(name)
+    expected = loss(images, texts, ids)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = loss(images, texts, ids)
+    assert found.total.dtype == torch.float32
+    torch.testing.assert_close(found.total, expected.total)
+    torch.testing.assert_close(found.parts, expected.parts)
+    assert not any(part.requires_grad for part in found.parts.values())
+    assert loss(images.bfloat16(), texts.bfloat16(), ids).total.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("triplet", {"negatives": "some"}),
+        ("triplet", {"reduction": "max"}),
+        ("triplet", {"marginn": 0.1}),
+        ("multi_view", {"bound": "upper"}),
+        ("multi_view", {"lam": 1.5}),
+        ("adopt", {"variant": "fixed"}),
+        ("adopt", {"count": "few"}),
+        ("adopt", {"constant": 0}),
+        ("infonce", {"temperature": 0.0}),
+    ],
+)
+def test_bad_options_are_refused(name: str, options: dict[str, Any]):
+    with pytest.raises(ValueError, match=r"must|has no option"):
+        build_loss(name, **options)
