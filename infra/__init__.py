@@ -1,1 +1,1 @@
-"""Real machines: Ray clusters, servers, schedules, and the doctor."""
+"""Real machines: Ray clusters, servers, schedules, the doctor and the sizing."""

@@ -26,6 +26,8 @@ from univse_tables import (
     retrieval_rows,
 )
 
+from infra.sizing import Machines, Measured, Workload, rows
+
 ROOT = Path(__file__).resolve().parents[2]
 PLOT = ROOT / "docs/images/leaderboard.png"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -305,6 +307,18 @@ def serving_table() -> str:
     return _table(["queries", "a second", "of the bare work's rate", "median"], rows)
 
 
+def sizing_table() -> str:
+    """What data of three sizes take, as `python -m infra.sizing` prints it of each."""
+    loads = (
+        Workload("COCO", 113_287, 5),
+        Workload("CC12M", 12_400_000, 1),
+        Workload("1 billion pairs", 1_000_000_000, 1),
+    )
+    columns = [rows(load, Machines(), Measured.load()) for load in loads]
+    cells = [[key, *(column[key] for column in columns)] for key in columns[0]]
+    return _table(["", *(load.name for load in loads)], cells)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "univse retrieval": lambda: univse_table(RETRIEVAL_HEADER, retrieval_rows),
     "univse attacks": lambda: univse_table(ATTACK_HEADER, attack_rows),
@@ -320,6 +334,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpo study": gpo_study_table,
     "serving": serving_table,
     "speed": speed_table,
+    "sizing": sizing_table,
 }
 
 
