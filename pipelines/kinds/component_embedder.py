@@ -126,7 +126,7 @@ class ComponentEmbedder:
 
     @cached_property
     def _parser(self) -> Language:
-        from preprocessing.captions import load_pipeline
+        from preprocessing.captions.pipeline import load_pipeline
 
         return load_pipeline(self._pipeline)
 

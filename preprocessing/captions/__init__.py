@@ -1,19 +1,16 @@
 """Captions as token ids: words or pieces of words, and augmentation by (seed, epoch, sample)."""
 
 from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder, save_caption_encoder
-from preprocessing.captions.pipeline import PipelineError, load_pipeline
 from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError
 from preprocessing.captions.vocabulary import Vocabulary, VocabularyError, tokenize
 
 __all__ = [
     "CaptionEncoder",
-    "PipelineError",
     "SubwordTokenizer",
     "TokenizerError",
     "Vocabulary",
     "VocabularyError",
     "load_caption_encoder",
-    "load_pipeline",
     "save_caption_encoder",
     "tokenize",
 ]

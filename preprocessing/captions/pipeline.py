@@ -1,16 +1,12 @@
 """The spaCy pipeline that parses captions: the one that ships with the package, or any that is installed."""
 
-from __future__ import annotations
+import spacy
+from spacy.language import Language
+from thinc.api import use_ops
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
+from preprocessing.captions.english import SHIPPED
 from preprocessing.reading import damage_as
 
-if TYPE_CHECKING:
-    from spacy.language import Language
-
-SHIPPED = Path(__file__).parent / "english" / "model"
 _REQUIRED = ("tagger", "parser", "lemmatizer")
 
 
@@ -24,9 +20,6 @@ def load_pipeline(name: str | None = None) -> Language:
     The shipped one, which needs no download, labels dependencies after Universal Dependencies, spaCy's own English
     pipelines after ClearNLP. PipelineError: nothing has this name, or it has no tagger, parser or lemmatizer.
     """
-    import spacy
-    from thinc.api import use_ops
-
     what = f"no spaCy pipeline {name or str(SHIPPED)!r}: neither an installed package nor a complete folder"
     remedy = f"run `python -m spacy download {name}`, or leave the name out for the shipped pipeline"
     # Thinc's own BLAS falls back to plain C on processors that it does not know: a third of NumPy's speed.

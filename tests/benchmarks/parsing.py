@@ -32,8 +32,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 from reader import RESULTS, machine
 from spacy.language import Language
 
-from preprocessing.captions import load_pipeline
 from preprocessing.captions.graph_shards import ParseSpec, parse_shard
+from preprocessing.captions.pipeline import load_pipeline
 from preprocessing.captions.scene_graph import parse_captions
 from preprocessing.datasets import Record, build_dataset
 from preprocessing.shards.writer import Sample, write_shard

@@ -25,9 +25,9 @@ from pipelines.evaluation.evaluator import EvaluationData, embed_split, evaluate
 from pipelines.kinds.inputs import SplitData
 from pipelines.stages.extract.identity import extractor_options
 from pipelines.training.prepare import prepare
-from preprocessing.captions import load_pipeline
 from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.captions.graph_shards import ParseSpec, parse_shard
+from preprocessing.captions.pipeline import load_pipeline
 from preprocessing.datasets import build_dataset
 from preprocessing.extraction import extract_shard, shard_specs
 from preprocessing.features import build_extractor

@@ -17,8 +17,8 @@ from pipelines.runtime.stage import Plans, ShardSet, StageDir, StagePlan, conten
 from pipelines.stages.extract.shards import missing_shards, shard_plan
 from pipelines.stages.stage import Stage
 from preprocessing.captions import graph_shards
+from preprocessing.captions.english import SHIPPED
 from preprocessing.captions.graph_shards import GraphCounts
-from preprocessing.captions.pipeline import SHIPPED
 
 NAME = "parse"
 

@@ -14,8 +14,9 @@ from pipelines.stages.extract.reuse import Version, reuse_shards
 from pipelines.stages.extract.shards import shard_files, track_progress
 from pipelines.stages.parse.plan import NAME, Split, in_words, settings_of, splits_of
 from pipelines.tracking import Tracker
-from preprocessing.captions import graph_shards, load_pipeline
+from preprocessing.captions import graph_shards
 from preprocessing.captions.graph_shards import GraphCounts
+from preprocessing.captions.pipeline import load_pipeline
 from preprocessing.shards import read_index
 from preprocessing.storage import Mirror
 from preprocessing.storage.mirror import sidecar_path

@@ -7,20 +7,25 @@ more like captions, trains after ``config.cfg`` and writes ``model/`` and ``eval
 same seed and machine give the same weights.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
+import spacy
 import yaml
+from spacy.language import Language
+from spacy.tokens import Doc, DocBin
+from spacy.training import Example
+from spacy.training.initialize import init_nlp
+from spacy.training.loop import train as run
+from spacy.util import load_config
+from thinc.api import NumpyOps, set_current_ops
 
 from preprocessing.captions.english.templates import write_captions
 from preprocessing.captions.english.treebank import (
@@ -34,35 +39,39 @@ from preprocessing.captions.english.treebank import (
     without_stop,
 )
 
-if TYPE_CHECKING:
-    from spacy.language import Language
-
-
 FOLDER = Path(__file__).resolve().parent
-AUGMENTATIONS = ("casing", "fragments", "templates")
 N_TEMPLATES = 12_000
 Sentence = list[Word]
 
+_MEASURES = {
+    "unlabelled_attachment": "dep_uas",
+    "labelled_attachment": "dep_las",
+    "universal_tags": "pos_acc",
+    "penn_tags": "tag_acc",
+    "lemmas": "lemma_acc",
+}
 
-def compose(treebank: Sequence[Sentence], augment: Collection[str], seed: int) -> list[list[Sentence]]:
-    """The documents to train on: the treebank's sentences, alone or a few together, and those made from them."""
+
+def compose(treebank: Sequence[Sentence], seed: int, templates: int = N_TEMPLATES) -> list[list[Sentence]]:
+    """Return the documents to train on: the treebank's sentences, and those that resemble captions.
+
+    The former stand alone or a few together; the latter are treebank sentences in the casing and punctuation of
+    captions, noun phrases cut out of them, and captions from templates.
+    """
     rng = Random(seed)
     documents = list(_grouped(treebank, rng))
-    if "casing" in augment:
-        documents += [[_recast(sentence, rng)] for sentence in treebank if len(sentence) <= 30 and rng.random() < 0.3]
-    if "fragments" in augment:
-        for sentence in treebank:
-            for phrase in noun_phrases(sentence):
-                cased = lower_cased(phrase) if rng.random() < 0.5 else phrase
-                documents.append([without_stop(cased) if rng.random() < 0.4 else cased])
-    if "templates" in augment:
-        documents += [[caption] for caption in write_captions(N_TEMPLATES, rng)]
+    documents += [[_recast(sentence, rng)] for sentence in treebank if len(sentence) <= 30 and rng.random() < 0.3]
+    for sentence in treebank:
+        for phrase in noun_phrases(sentence):
+            cased = lower_cased(phrase) if rng.random() < 0.5 else phrase
+            documents.append([without_stop(cased) if rng.random() < 0.4 else cased])
+    documents += [[caption] for caption in write_captions(templates, rng)]
     rng.shuffle(documents)
     return documents
 
 
 def _grouped(treebank: Sequence[Sentence], rng: Random) -> Iterator[list[Sentence]]:
-    """Most sentences alone, as captions are; the others by two or three, to teach where one ends."""
+    """Yield most sentences alone, as captions are; the others by two or three, to teach where one ends."""
     first = 0
     while first < len(treebank):
         n = 1 if rng.random() < 0.6 else rng.randint(2, 3)
@@ -76,90 +85,27 @@ def _recast(sentence: Sentence, rng: Random) -> Sentence:
     return without_stop(cased) if rng.random() < 0.5 else cased
 
 
-def train(
-    documents: Sequence[Sequence[Sentence]], dev: Sequence[Sentence], seed: int, max_steps: int | None
-) -> Language:
-    """Train tagger, morphologizer and parser after ``config.cfg``; the best model on ``dev``, with the lemmatizer."""
-    import spacy
-    from spacy.tokens import DocBin
-    from spacy.training.initialize import init_nlp
-    from spacy.training.loop import train as run
-    from spacy.util import load_config
-
-    blank = spacy.blank("en")
-    with tempfile.TemporaryDirectory() as folder:
-        paths = {"train": Path(folder, "train.spacy"), "dev": Path(folder, "dev.spacy")}
-        for name, parts in (("train", documents), ("dev", [[sentence] for sentence in dev])):
-            DocBin(docs=[to_doc(blank.vocab, part) for part in parts]).to_disk(paths[name])
-        overrides: dict[str, object] = {f"paths.{name}": str(path) for name, path in paths.items()}
-        overrides["system.seed"] = seed
-        if max_steps is not None:
-            overrides["training.max_steps"] = max_steps
-        nlp = init_nlp(load_config(FOLDER / "config.cfg", overrides))
-        output = Path(folder, "output")
-        output.mkdir()
-        _, best = run(nlp, output, stdout=sys.stdout, stderr=sys.stderr)
+def train(documents: Sequence[Sequence[Sentence]], dev: Sequence[Sentence], seed: int) -> Language:
+    """Train tagger, morphologizer and parser after ``config.cfg``; return the best on ``dev``, with the lemmatizer."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, vocab = Path(name), spacy.blank("en").vocab
+        parts = {"train": documents, "dev": [[sentence] for sentence in dev]}
+        for part, of_part in parts.items():
+            DocBin(docs=[to_doc(vocab, sentences) for sentences in of_part]).to_disk(folder / f"{part}.spacy")
+        paths = {f"paths.{part}": str(folder / f"{part}.spacy") for part in parts}
+        nlp = init_nlp(load_config(FOLDER / "config.cfg", {**paths, "system.seed": seed}))
+        (folder / "output").mkdir()
+        _, best = run(nlp, folder / "output", stdout=sys.stdout, stderr=sys.stderr)
         trained = spacy.load(best)
-    add_lemmas(trained, [sentence for document in documents for sentence in document])
+    # spaCy takes every verb in the present that is not third person singular for its own lemma.
+    be = trained.add_pipe("attribute_ruler")
+    be.add([[{"LOWER": {"IN": ["am", "are", "'re", "'m"]}, "POS": "VERB"}]], {"LEMMA": "be"})
+    tables = lemma_tables([sentence for document in documents for sentence in document])
+    trained.add_pipe("lemmatizer", config={"mode": "rule"}).initialize(lookups=tables)
     # The configuration that is saved must not name the temporary folder.
-    for name in paths:
-        trained.config["paths"][name] = None
+    trained.config["paths"] |= dict.fromkeys(parts)
     trained.meta.update(yaml.safe_load((FOLDER / "meta.yaml").read_text(encoding="utf-8")))
     return trained
-
-
-def add_lemmas(nlp: Language, sentences: Sequence[Sentence]) -> None:
-    """Append the components that find lemmas, with tables made from the sentences."""
-    # spaCy takes every verb in the present that is not third person singular for its own lemma.
-    be = nlp.add_pipe("attribute_ruler")
-    be.add([[{"LOWER": {"IN": ["am", "are", "'re", "'m"]}, "POS": "VERB"}]], {"LEMMA": "be"})
-    nlp.add_pipe("lemmatizer", config={"mode": "rule"}).initialize(lookups=lemma_tables(sentences))
-
-
-def measure(nlp: Language, dev: Sequence[Sentence], captions: Sequence[Sentence]) -> dict[str, dict[str, float]]:
-    """Accuracy on the treebank's dev part and on captions, if there are any."""
-    parts = {"ewt_dev": dev, **({"captions": captions} if captions else {})}
-    report: dict[str, dict[str, float]] = {}
-    for name, sentences in parts.items():
-        report[name] = evaluate(nlp, sentences)
-        report[f"{name}_from_text"] = evaluate(nlp, sentences, from_text=True)
-    return report
-
-
-def main() -> None:
-    """Parse the command line, train, measure, write."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    data = Path(os.environ.get("VSE_DATA") or "../shared/data")
-    arguments.add_argument("--treebank", type=Path, default=data / "ud_english_ewt", help="folder of the treebank")
-    arguments.add_argument("--captions", type=Path, help="CoNLL-U file of captions to measure on as well")
-    arguments.add_argument("--augment", nargs="*", choices=AUGMENTATIONS, default=AUGMENTATIONS, help="default: all")
-    arguments.add_argument("--output", type=Path, default=FOLDER, help="where model/ and evaluation.json are written")
-    arguments.add_argument("--max-steps", type=int, help="stop earlier than config.cfg says")
-    arguments.add_argument("--seed", type=int, default=0)
-    options = arguments.parse_args()
-
-    from thinc.api import NumpyOps, set_current_ops
-
-    # Thinc's own BLAS falls back to plain C on processors that it does not know: a third of NumPy's speed.
-    set_current_ops(NumpyOps(use_blis=False))
-    treebank = list(read_conllu(options.treebank / "train.conllu.gz"))
-    dev = list(read_conllu(options.treebank / "dev.conllu.gz"))
-    nlp = train(compose(treebank, options.augment, options.seed), dev, options.seed, options.max_steps)
-    report = measure(nlp, dev, list(read_conllu(options.captions)) if options.captions else [])
-    options.output.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(options.output / "model", ignore_errors=True)
-    nlp.to_disk(options.output / "model")
-    (options.output / "evaluation.json").write_text(json.dumps(report, indent=2) + "\n")
-    sys.stdout.write(json.dumps(report, indent=2) + "\n")
-
-
-_MEASURES = {
-    "unlabelled_attachment": "dep_uas",
-    "labelled_attachment": "dep_las",
-    "universal_tags": "pos_acc",
-    "penn_tags": "tag_acc",
-    "lemmas": "lemma_acc",
-}
 
 
 def evaluate(nlp: Language, sentences: Sequence[Sequence[Word]], from_text: bool = False) -> dict[str, float]:
@@ -168,9 +114,6 @@ def evaluate(nlp: Language, sentences: Sequence[Sequence[Word]], from_text: bool
     With ``from_text`` the pipeline's own tokenizer cuts the text into words, as users do; words cut differently count
     as errors of recall. Attachment is without punctuation.
     """
-    from spacy.tokens import Doc
-    from spacy.training import Example
-
     examples = []
     for sentence in sentences:
         reference = to_doc(nlp.vocab, [sentence])
@@ -179,6 +122,30 @@ def evaluate(nlp: Language, sentences: Sequence[Sequence[Word]], from_text: bool
         examples.append(Example(predicted, reference))
     scores = nlp.evaluate(examples)
     return {measure: round(100 * scores[key], 2) for measure, key in _MEASURES.items() if scores.get(key) is not None}
+
+
+def main() -> None:
+    """Parse the command line, train, measure, write."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    data = Path(os.environ.get("VSE_DATA") or "../shared/data")
+    arguments.add_argument("--treebank", type=Path, default=data / "ud_english_ewt", help="folder of the treebank")
+    arguments.add_argument("--captions", type=Path, help="CoNLL-U file of captions to measure on as well")
+    arguments.add_argument("--output", type=Path, default=FOLDER, help="where model/ and evaluation.json are written")
+    arguments.add_argument("--seed", type=int, default=0)
+    options = arguments.parse_args()
+    # Thinc's own BLAS falls back to plain C on processors that it does not know: a third of NumPy's speed.
+    set_current_ops(NumpyOps(use_blis=False))
+    dev = list(read_conllu(options.treebank / "dev.conllu.gz"))
+    nlp = train(compose(list(read_conllu(options.treebank / "train.conllu.gz")), options.seed), dev, options.seed)
+    parts = {"ewt_dev": dev, **({"captions": list(read_conllu(options.captions))} if options.captions else {})}
+    report = {}
+    for name, sentences in parts.items():
+        report[name] = evaluate(nlp, sentences)
+        report[f"{name}_from_text"] = evaluate(nlp, sentences, from_text=True)
+    shutil.rmtree(options.output / "model", ignore_errors=True)
+    nlp.to_disk(options.output / "model")
+    (options.output / "evaluation.json").write_text(json.dumps(report, indent=2) + "\n")
+    sys.stdout.write(json.dumps(report, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,23 +1,18 @@
 """Sentences of a treebank: reading CoNLL-U, parts that resemble captions, spaCy's documents and lemma tables."""
 
-from __future__ import annotations
-
 import gzip
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
+from spacy.lookups import Lookups
+from spacy.tokens import Doc, Token
+from spacy.training.converters import conllu_to_docs
+from spacy.vocab import Vocab
 
 from preprocessing.reading import damage_as
-
-if TYPE_CHECKING:
-    from spacy.lookups import Lookups
-    from spacy.tokens import Doc, Token
-    from spacy.vocab import Vocab
-
 
 _TAGS = yaml.safe_load(Path(__file__).with_name("tags.yaml").read_text(encoding="utf-8"))
 UPOS_OF_TAG: dict[str, str] = _TAGS["upos"]
@@ -38,12 +33,10 @@ class Word:
 
 
 def read_conllu(path: Path) -> Iterator[list[Word]]:
-    """Read the sentences of a CoNLL-U file, gzipped or not; ValueError where it is none.
+    """Read the sentences of a CoNLL-U file, gzipped or not; raise ValueError if it is another file.
 
     Multi-word tokens ("don't") become their words ("do", "n't") without a space between them; empty nodes are left out.
     """
-    from spacy.training.converters import conllu_to_docs
-
     open_text = gzip.open if path.suffix == ".gz" else open
     with (
         damage_as(ValueError, f"{path}: not CoNLL-U", "copy it again"),
@@ -59,9 +52,7 @@ def _word(token: Token) -> Word:
 
 
 def to_doc(vocab: Vocab, sentences: Iterable[Sequence[Word]]) -> Doc:
-    """One document of the given sentences, with every annotation that the pipeline learns."""
-    from spacy.tokens import Doc
-
+    """Return one document of the given sentences, with every annotation that the pipeline learns."""
     words: list[Word] = []
     heads: list[int] = []
     starts: list[bool] = []
@@ -81,9 +72,8 @@ def to_doc(vocab: Vocab, sentences: Iterable[Sequence[Word]]) -> Doc:
         heads=heads,
         deps=["ROOT" if word.head < 0 else word.relation for word in words],
     )
-    for token, starts_sentence in zip(doc, starts, strict=True):
-        if token.is_sent_start != starts_sentence:
-            raise ValueError(f"the tree of {doc.text!r} has more than one root")
+    if [bool(token.is_sent_start) for token in doc] != starts:
+        raise ValueError(f"the tree of {doc.text!r} has more than one root")
     return doc
 
 
@@ -95,12 +85,12 @@ _LENGTHS = range(4, 26)
 
 
 def lower_cased(sentence: Sequence[Word]) -> list[Word]:
-    """All words in lower case."""
+    """Return a sentence in lower case."""
     return [replace(word, form=word.form.lower()) for word in sentence]
 
 
 def without_stop(sentence: Sequence[Word]) -> list[Word]:
-    """Without the final full stop, where there is one."""
+    """Return a sentence without its final full stop, if it has one."""
     *words, last = sentence
     if last.form != "." or last.relation != "punct" or not words:
         return list(sentence)
@@ -108,14 +98,12 @@ def without_stop(sentence: Sequence[Word]) -> list[Word]:
 
 
 def stop_apart(sentence: Sequence[Word]) -> list[Word]:
-    """With a space before the final punctuation."""
-    if len(sentence) < 2:
-        return list(sentence)
-    return [*sentence[:-2], replace(sentence[-2], space_after=True), sentence[-1]]
+    """Return a sentence with a space before the final punctuation."""
+    return [*sentence[:-2], *(replace(word, space_after=True) for word in sentence[-2:-1]), *sentence[-1:]]
 
 
 def noun_phrases(sentence: Sequence[Word]) -> Iterator[list[Word]]:
-    """Noun phrases with a prepositional phrase, a participle or a relative clause, as sentences rooted in the noun."""
+    """Yield noun phrases with a prepositional phrase, participle or relative clause, as sentences of their own."""
     for i, word in enumerate(sentence):
         if word.upos != "NOUN":
             continue
@@ -137,14 +125,8 @@ def _subtree(sentence: Sequence[Word], top: int) -> set[int]:
 
 def _cut(sentence: Sequence[Word], kept: Collection[int], root: int) -> list[Word]:
     position = {old: new for new, old in enumerate(kept)}
-    words = [
-        replace(
-            sentence[i],
-            head=-1 if i == root else position[sentence[i].head],
-            relation="root" if i == root else sentence[i].relation,
-        )
-        for i in kept
-    ]
+    words = [replace(sentence[i], head=position.get(sentence[i].head, -1)) for i in kept]
+    words[position[root]] = replace(sentence[root], head=-1, relation="root")
     stop = Word(".", ".", "PUNCT", ".", position[root], "punct")
     return [*words[:-1], replace(words[-1], space_after=True), stop]
 
@@ -178,13 +160,11 @@ _WITHOUT_TABLES = frozenset({"PROPN", "PUNCT", "SYM", "X", "SPACE"})
 
 
 def lemma_tables(sentences: Iterable[Sequence[Word]]) -> Lookups:
-    """Tables for ``lemmatizer`` in its mode "rule".
+    """Return tables for ``lemmatizer`` in its mode "rule".
 
-    Exceptions hold the lemma most often given to a word and part of speech, where the word is not its own lemma or a
-    rule would change it. The index, which rules prefer, holds lemmas seen more than once: others are often misspelt.
+    Exceptions hold the lemma most often given to a word and part of speech, if the word is not its own lemma or a rule
+    would change it. The index, which rules prefer, holds lemmas seen more than once: others are often misspelt.
     """
-    from spacy.lookups import Lookups
-
     counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for sentence in sentences:
         for word in sentence:

@@ -6,14 +6,14 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-PATH = Path(__file__).with_name("wordnet.json.xz")
+# The single words of WordNet 3.0 that are not names, their first senses (six of a noun or adjective, four of a verb;
+# chosen on the "seen" half of the judged pairs), and all hypernyms of these.
+_PATH = Path(__file__).with_name("wordnet.json.xz")
 
 WordKind = Literal["noun", "verb", "adjective"]
 
 # Base forms by the conventions of the parser, where WordNet has other ones.
 _OTHER_FORMS = {"people": "person"}
-
-
 # WordNet's number of the lexicographer file noun.body.
 _BODY = 8
 
@@ -78,5 +78,5 @@ class Taxonomy:
 
 @cache
 def load_taxonomy() -> Taxonomy:
-    """Return the taxonomy that ships with the package: WordNet 3.0, written by ``export.py``."""
-    return Taxonomy(**json.loads(lzma.decompress(PATH.read_bytes())))
+    """Return the taxonomy that ships with the package."""
+    return Taxonomy(**json.loads(lzma.decompress(_PATH.read_bytes())))

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from preprocessing.captions import load_pipeline
+from preprocessing.captions.pipeline import load_pipeline
 from preprocessing.captions.scene_graph import parse_captions
 from tests.preprocessing.captions.components_score import (
     DEVELOPMENT,

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from spacy.language import Language
 
-from preprocessing.captions import load_pipeline
 from preprocessing.captions.graph_shards import (
     GraphCounts,
     ParseSpec,
@@ -15,6 +14,7 @@ from preprocessing.captions.graph_shards import (
     read_counts,
     read_graphs,
 )
+from preprocessing.captions.pipeline import load_pipeline
 from preprocessing.shards import ShardError, read_index, verify_shard
 from preprocessing.shards.writer import Sample, write_shard
 

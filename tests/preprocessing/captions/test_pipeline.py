@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from preprocessing.captions import PipelineError, load_pipeline
 from preprocessing.captions.english.train import evaluate
 from preprocessing.captions.english.treebank import read_conllu
+from preprocessing.captions.pipeline import PipelineError, load_pipeline
 from tests.preprocessing.captions.captions_gold import read_gold_captions
 
 if TYPE_CHECKING:

@@ -73,13 +73,11 @@ def test_captions_show_what_the_treebank_lacks() -> None:
 
 
 def test_composition() -> None:
-    plain = compose([SEEN] * 50, (), seed=0)
-    assert sum(len(document) for document in plain) == 50
-    assert {1, 2, 3} == {len(document) for document in plain}
-    assert all(part == SEEN for document in plain for part in document)
-    more = compose([SEEN] * 50, ("casing", "fragments"), seed=0)
-    assert more == compose([SEEN] * 50, ("casing", "fragments"), seed=0)
-    assert sum(document[0][0].form == "a" for document in more) == 50
-    for document in more:
+    documents = compose([SEEN] * 50, seed=0, templates=0)
+    assert documents == compose([SEEN] * 50, seed=0, templates=0)
+    assert sum(document.count(SEEN) for document in documents) >= 50
+    assert {1, 2, 3} == {len(document) for document in documents if SEEN in document}
+    assert sum(document[0][0].form == "a" for document in documents) == 50
+    for document in documents:
         for part in document:
             assert_tree(part)

@@ -7,7 +7,7 @@ import spacy
 from spacy.language import Language
 from spacy.lookups import Lookups
 
-from preprocessing.captions import load_pipeline
+from preprocessing.captions.pipeline import load_pipeline
 from preprocessing.captions.scene_graph.tree import Lemmas, read_tree
 
 _CAPTIONS = (
