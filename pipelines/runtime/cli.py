@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pipelines.runtime.commands import Caller
-from pipelines.runtime.errors import has_message, in_one_line, keep_details, resource_message
+from pipelines.runtime.errors import has_message, in_one_line, keep_details, missing_package, resource_message
 from pipelines.runtime.lock import when_free
 from pipelines.schema.error import ConfigError
 from preprocessing.plain_text import printable
@@ -157,7 +157,7 @@ def _ending(error: Exception) -> tuple[int, str]:
         return _BUSY, f"error: {error}: give {_WAIT} to wait for it, or end that process"
     if has_message(error):
         return 1, f"error: {error}"
-    if (message := resource_message(error)) is not None:
+    if (message := missing_package(error) or resource_message(error)) is not None:
         return 1, f"error: {message}"
     return _INTERNAL, f"internal error ({in_one_line(error)}): please report it; {keep_details(error)}"
 

@@ -23,12 +23,29 @@ _FULL = ("No space left on device", "disk is full", "Disk quota exceeded")
 _NO_ROOM = 1_000_000
 
 _PACKAGES = {"pipelines", "preprocessing", "vse_core", "infra"}
+# What not every installation has; what is not here belongs to vse-pipeline itself.
+_EXTRAS = {
+    "vse-core[serve]": ("faiss", "fastapi", "fastapi_offline", "httptools", "PIL", "pyarrow", "uvicorn", "xxhash"),
+    "vse-core[images]": ("peft", "torchvision"),
+    "vse-pipeline[bayesian]": ("optuna",),
+    "vse-pipeline[export]": ("onnx", "onnxruntime", "onnxscript", "sentence_transformers"),
+    "vse-pipeline[features]": ("av", "h5py"),
+}
 
 
 def has_message(error: BaseException) -> bool:
     """Return whether an error is of one of our own classes, whose messages say what was wrong and how to fix it."""
     classes = (kind for kind in type(error).__mro__ if kind.__module__.partition(".")[0] in _PACKAGES)
     return any(not kind.__name__.startswith("_") for kind in classes)
+
+
+def missing_package(error: BaseException) -> str | None:
+    """Describe a package that is not installed, with the command of pip that installs it; None for any other error."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if not package or package in _PACKAGES:
+        return None
+    extra = next((extra for extra, packages in _EXTRAS.items() if package in packages), "vse-pipeline")
+    return f"the package {package} is not installed: pip install '{extra}'"
 
 
 def resource_message(error: BaseException) -> str | None:

@@ -30,15 +30,22 @@ from pipelines.serving.service import IMAGE_TYPES
 
 LOG = logging.getLogger(__name__)
 
-# Calls a method of a replica of the model by its name; raises RequestError where it refuses.
-Replicas = Callable[..., Awaitable[Any]]
+# Calls a method of a replica of the model by its name; a refusal, a RequestError, is returned or raised.
+Ask = Callable[..., Awaitable[Any]]
 
 _PAGE = Path(__file__).with_name("page")
 _PAGE_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
 
-def build_app(replicas: Replicas) -> FastAPI:
+def build_app(ask: Ask) -> FastAPI:
     """Build the application over replicas of a model, for requests that have passed the guard."""
+
+    async def answered(method: str, *arguments: Any) -> Any:
+        found = await ask(method, *arguments)
+        if isinstance(found, RequestError):
+            raise found
+        return found
+
     handlers = {
         RequestError: answer_error,
         RequestValidationError: _answer_invalid,
@@ -55,16 +62,16 @@ def build_app(replicas: Replicas) -> FastAPI:
         exception_handlers=handlers,
         responses={"4XX": {"model": Refusal}, "5XX": {"model": Refusal}},
     )
-    _add_searches(app, replicas)
-    _add_gallery(app, replicas)
+    _add_searches(app, answered)
+    _add_gallery(app, answered)
     return app
 
 
-def _add_searches(app: FastAPI, replicas: Replicas) -> None:
+def _add_searches(app: FastAPI, ask: Ask) -> None:
     @app.post("/search", tags=["searches"], dependencies=[Depends(require_json)])
     async def search(query: TextQuery) -> Found:
         """Search with a text."""
-        found: Found = await replicas("search_text", query.text, query.k, query.target)
+        found: Found = await ask("search_text", query.text, query.k, query.target)
         return found
 
     @app.post("/search/image", tags=["searches"], dependencies=[Depends(require_single)])
@@ -73,27 +80,27 @@ def _add_searches(app: FastAPI, replicas: Replicas) -> None:
         if image.content_type not in IMAGE_TYPES:
             raise RequestError(415, f"image: its Content-Type has to be one of {', '.join(IMAGE_TYPES)}")
         data = await image.read()
-        found: Found = await replicas("search_image", data, image.content_type, query.k, query.target)
+        found: Found = await ask("search_image", data, image.content_type, query.k, query.target)
         return found
 
     @app.post("/relevance", tags=["searches"], dependencies=[Depends(require_json)])
     async def relevance(query: RelevanceQuery) -> Maps:
         """Locate the parts of a text in an image."""
-        maps: Maps = await replicas("relevance", query.text, query.image_id)
+        maps: Maps = await ask("relevance", query.text, query.image_id)
         return maps
 
 
-def _add_gallery(app: FastAPI, replicas: Replicas) -> None:
+def _add_gallery(app: FastAPI, ask: Ask) -> None:
     @app.get("/health", tags=["service"])
     async def health() -> dict[str, str]:
         """Answer once a replica of the model does."""
-        await replicas("facts")
+        await ask("facts")
         return {"status": "ok"}
 
     @app.get("/model", tags=["service"])
     async def model() -> ModelFacts:
         """Describe the model and its gallery, and the limits of queries."""
-        facts: ModelFacts = await replicas("facts")
+        facts: ModelFacts = await ask("facts")
         return facts
 
     shown: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}}}
@@ -102,7 +109,7 @@ def _add_gallery(app: FastAPI, replicas: Replicas) -> None:
     async def image(image_id: str) -> Response:
         """Return one image of the gallery."""
         headers = {"Cache-Control": "private, max-age=3600"}
-        return Response(await replicas("image", image_id), media_type="image/jpeg", headers=headers)
+        return Response(await ask("image", image_id), media_type="image/jpeg", headers=headers)
 
 
 _PAGES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}

@@ -1,11 +1,12 @@
-"""The model on Ray Serve: replicas that answer the searches which wait at the same time together, and the ingress."""
+"""The model on Ray Serve: its replicas, how they are replaced, and the ingress of a RayService."""
 
-import asyncio
+import logging
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import ray
 from pydantic import BaseModel, ConfigDict, PositiveInt
 from ray import serve
 from ray.exceptions import RayError, RayTaskError
@@ -15,15 +16,17 @@ from starlette.types import ASGIApp
 
 from pipelines.plugins import plugin_variable
 from pipelines.registry.models import pin
-from pipelines.retrieval.search_model import Target, default_tracking_uri, load_search_model
+from pipelines.retrieval.search_model import default_tracking_uri
 from pipelines.runtime import cluster, ray_internals
+from pipelines.runtime.stage import StageError
 from pipelines.serving import limits
-from pipelines.serving.app import Replicas, build_app
-from pipelines.serving.guard import TOKEN_VARIABLE, Guard, read_token
+from pipelines.serving.app import Ask, build_app
+from pipelines.serving.guard import TOKEN_VARIABLE, Guard, is_loopback, read_token
+from pipelines.serving.replica import SearchReplica
 from pipelines.serving.request_error import RequestError
-from pipelines.serving.service import Answer, ImageSearch, SearchService, TextSearch
+from pipelines.serving.rollout import Replicas, Scale, State
 
-Result = TypeVar("Result")
+APPLICATION = "vse-search"
 
 # A new version: one replica more is started before one is stopped, which answers what it has begun.
 _REPLACEMENT: dict[str, Any] = {
@@ -31,62 +34,7 @@ _REPLACEMENT: dict[str, Any] = {
     "graceful_shutdown_timeout_s": limits.ANSWER_SECONDS,
     "graceful_shutdown_wait_loop_s": 0.1,
 }
-
-
-class SearchReplica:
-    """A model (NAME/VERSION, or the directory of a bundle or gallery) in a process of its own."""
-
-    def __init__(self, model: str, tracking_uri: str) -> None:
-        self._service = SearchService(load_search_model(model, tracking_uri))
-        self._service.warm_up()
-        # torch uses all cores in one thread, and the parser is not thread-safe.
-        self._searching = ThreadPoolExecutor(1)
-        self._decoding = ThreadPoolExecutor(2)
-
-    async def facts(self) -> dict[str, Any]:
-        """Describe the model."""
-        return self._service.facts()
-
-    async def search_text(self, text: str, k: int, target: Target) -> Answer:
-        """Search with a text, together with the other texts that wait."""
-        found: Answer = await self._texts(TextSearch(text, k, target))
-        return found
-
-    async def search_image(self, data: bytes, kind: str, k: int, target: Target | None) -> Answer:
-        """Search with an image file of a content type, together with the other images that wait."""
-        decoded = await _answered(self._decoding, self._service.decode, data, kind)
-        return decoded if isinstance(decoded, RequestError) else await self._images(ImageSearch(decoded, k, target))
-
-    async def image(self, image_id: str) -> bytes | RequestError:
-        """Return an image of the gallery as a JPEG."""
-        return await _answered(self._decoding, self._service.image, image_id)
-
-    async def relevance(self, text: str, image_id: str) -> Answer:
-        """Locate the parts of a text in an image of the gallery."""
-        return await _answered(self._searching, self._service.relevance, text, image_id)
-
-    @serve.batch(max_batch_size=limits.PER_REPLICA, batch_wait_timeout_s=limits.BATCH_SECONDS)
-    async def _texts(self, queries: Sequence[TextSearch]) -> Sequence[Any]:
-        return await self._together(self._service.search_texts, queries)
-
-    @serve.batch(max_batch_size=limits.PER_REPLICA, batch_wait_timeout_s=limits.BATCH_SECONDS)
-    async def _images(self, queries: Sequence[ImageSearch]) -> Sequence[Any]:
-        return await self._together(self._service.search_images, queries)
-
-    async def _together(self, search: Callable[[Any], list[Answer]], queries: Sequence[Any]) -> list[Answer]:
-        return await _in_thread(self._searching, search, queries)
-
-
-async def _in_thread(threads: ThreadPoolExecutor, work: Callable[..., Result], *arguments: Any) -> Result:
-    return await asyncio.get_running_loop().run_in_executor(threads, work, *arguments)
-
-
-async def _answered(threads: ThreadPoolExecutor, work: Callable[..., Result], *arguments: Any) -> Result | RequestError:
-    """Work in a thread. A refusal is returned: Ray Serve would log an error."""
-    try:
-        return await _in_thread(threads, work, *arguments)
-    except RequestError as refusal:
-        return refusal
+_LOGGING = {"log_level": "WARNING", "enable_access_log": False}
 
 
 class Ingress:
@@ -118,7 +66,7 @@ def application(arguments: ServiceArguments) -> serve.Application:
     A name is resolved here, once for all replicas.
     """
     tracking_uri = arguments.tracking_uri or default_tracking_uri()
-    replicas = search_deployment().bind(pin(arguments.model, tracking_uri), tracking_uri)
+    replicas = search_deployment(Scale()).bind(pin(arguments.model, tracking_uri), tracking_uri)
     ingress = serve.deployment(serve.ingress()(Ingress)).options(
         name="ingress",
         max_ongoing_requests=limits.MAX_REQUESTS,
@@ -128,38 +76,126 @@ def application(arguments: ServiceArguments) -> serve.Application:
     return ingress.bind(replicas, arguments.max_replicas)
 
 
-def search_deployment(replicas: int = 1, max_replicas: int = 1, gpus: float = 0) -> serve.Deployment:
+def search_deployment(scale: Scale) -> serve.Deployment:
     """Return the deployment of the replicas: a number of them, or as many as the load needs up to `max_replicas`."""
-    scaling: dict[str, Any] = {"num_replicas": replicas}
-    if max_replicas > replicas:
+    scaling: dict[str, Any] = {"num_replicas": scale.replicas}
+    if scale.most > scale.replicas:
         # A replica that works on half of what it takes at a time is busy.
         half = limits.PER_REPLICA / 2
-        autoscaling = {"min_replicas": replicas, "max_replicas": max_replicas, "target_ongoing_requests": half}
+        autoscaling = {"min_replicas": scale.replicas, "max_replicas": scale.most, "target_ongoing_requests": half}
         scaling = {"autoscaling_config": autoscaling}
     environment = ray_internals.SERVE_SETTINGS | cluster.KEEP_MEMORY | plugin_variable()
     return serve.deployment(SearchReplica).options(
         name="search",
         max_ongoing_requests=limits.MAX_REQUESTS,  # the guard admits fewer
         **_REPLACEMENT,
-        ray_actor_options={"num_gpus": gpus, "runtime_env": {"env_vars": environment}},
-        logging_config={"log_level": "WARNING", "enable_access_log": False},
+        ray_actor_options={"num_gpus": scale.gpus, "runtime_env": {"env_vars": environment}},
+        logging_config=_LOGGING,
         **scaling,
     )
 
 
-def asking(handle: DeploymentHandle) -> Replicas:
-    """Return a function that calls a method of a replica, and raises what it refuses."""
+def asking(handle: DeploymentHandle) -> Ask:
+    """Return a function that calls a method of a replica."""
 
     async def ask(method: str, *arguments: Any) -> Any:
         try:
-            found = await getattr(handle, method).remote(*arguments)
+            return await getattr(handle, method).remote(*arguments)
         except RayTaskError:
             raise  # an error of our own
         except (RayError, RayServeException) as error:
             message = "the service is being started or stopped; try again in a moment"
             raise RequestError(503, message, {"Retry-After": "1"}) from error
-        if isinstance(found, RequestError):
-            raise found
-        return found
 
     return ask
+
+
+@contextmanager
+def replicas_on_ray(model: str, tracking_uri: str, scale: Scale) -> Iterator[Replicas]:
+    """Run the replicas of a model on Ray Serve within a ``with`` statement, which begins when all of them answer."""
+
+    def deploy(model: str, wait: bool = False) -> DeploymentHandle:
+        """Start the replicas, or replace those there are one by one."""
+        replicas = search_deployment(scale).bind(model, tracking_uri)
+        target = serve.RunTarget(replicas, name=APPLICATION, route_prefix=None)
+        try:
+            return serve.run_many([target], wait_for_applications_running=wait)[0]
+        except RuntimeError as error:
+            raise StageError(f"the service does not start: {_last_line(str(error))}") from error
+
+    with _connected() as is_ours:
+        _require_authentication()
+        _require_no_serve()
+        _require_room(scale)
+        try:
+            # Ray Serve's lines about its start and each request would hide errors.
+            logging.getLogger("ray.serve").setLevel(logging.WARNING)
+            # Its proxies take longer for a request than the model.
+            serve.start(proxy_location="Disabled", logging_config=_LOGGING)
+            yield Replicas(asking(deploy(model, wait=True)), deploy, _state)
+        finally:
+            if not is_ours:  # else it ends with the cluster
+                serve.shutdown()
+
+
+@contextmanager
+def _connected() -> Iterator[bool]:
+    """Be connected to Ray within a ``with`` statement, which is told whether the cluster is started and ended here."""
+    was_connected, address = cluster.is_connected(), os.environ.get("RAY_ADDRESS") or None
+    os.environ.update(ray_internals.SERVE_SETTINGS)
+    try:
+        if not was_connected:
+            cluster.join_or_start(address)
+        yield not (was_connected or address)
+    finally:
+        if not was_connected:
+            cluster.disconnect()
+
+
+def _state() -> State:
+    try:
+        running = serve.status().applications.get(APPLICATION)
+    except RayError:  # Ray starts its controller again; the replicas continue
+        return State(answering=1, is_settled=False, failure="")
+    if running is None or "search" not in running.deployments:
+        raise StageError("the service was ended by another program: Ray Serve does not know it any more")
+    replicas = running.deployments["search"]
+    has_failed = replicas.status_trigger == "REPLICA_STARTUP_FAILED"
+    failure = _last_line(replicas.message) if has_failed else ""
+    return State(replicas.replica_states.get("RUNNING", 0), running.status == "RUNNING", failure)
+
+
+def _require_authentication() -> None:
+    """Refuse a Ray that other machines reach and that asks for no token: its processes unpickle what they are sent."""
+    addresses = sorted(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"])
+    reachable = [address for address in addresses if not is_loopback(address)]
+    if reachable and not ray_internals.requires_token():
+        raise StageError(
+            f"Ray listens at {', '.join(reachable)} without a token (RAY_AUTH_MODE=disabled): whoever reaches a port "
+            "of it runs code in the service. Unset RAY_AUTH_MODE, or set it to token where Ray is started and here"
+        )
+
+
+def _require_no_serve() -> None:
+    """Refuse a cluster on which Ray Serve runs: ending this service would end the others."""
+    try:
+        ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve")
+    except ValueError:
+        return
+    raise StageError("Ray Serve runs on this cluster already: end it (serve shutdown), or use another cluster")
+
+
+def _require_room(scale: Scale) -> None:
+    """Refuse more replicas than CPU cores or GPUs: Ray Serve would wait for them forever."""
+    has, number = ray.cluster_resources(), scale.replicas + scale.spare
+    more = ", and --follow one more while it replaces one," if scale.spare else ""
+    for needed, kind in ((number, "CPU"), (number * scale.gpus, "GPU")):
+        if needed > has.get(kind, 0):
+            raise StageError(
+                f"--replicas {scale.replicas}{more} need {needed:g} {kind}s, "
+                f"and Ray has {has.get(kind, 0):g}: use fewer"
+            )
+
+
+def _last_line(message: str) -> str:
+    return message.strip().rpartition("\n")[2]

@@ -42,16 +42,19 @@ _NEWEST = 0.1  # weight of the newest request in the moving average of what one 
 
 
 @cache
-def _requests() -> "metrics.Counter":
-    from ray.util import metrics
-
+def _requests() -> "metrics.Counter | None":
+    try:
+        from ray.util import metrics
+    except ModuleNotFoundError:  # Ray is not installed
+        return None
     about = "Requests by the status of their answer; closed: connections that were closed without one"
     return metrics.Counter("vse_search_requests", about, ("status",))
 
 
 def count(status: str) -> None:
     """Count a request, answered or refused, for Ray's metrics: `ray_vse_search_requests_total`."""
-    _requests().inc(tags={"status": status})
+    if (requests := _requests()) is not None:
+        requests.inc(tags={"status": status})
 
 
 class Shares:

@@ -12,6 +12,7 @@ from pipelines.registry.models import current_version, newer_version
 from pipelines.retrieval.image_gallery import STATE, newer_model, read_state
 from pipelines.runtime.cli import say
 from pipelines.runtime.stage import StageError
+from pipelines.serving.app import Ask
 
 # In seconds: between two looks at the replicas, and at MLflow or the gallery.
 _STATE_SECONDS, _NEWS_SECONDS = 1.0, 10.0
@@ -41,6 +42,29 @@ class State(NamedTuple):
     failure: str
 
 
+class Scale(NamedTuple):
+    """Processes with the model: their number, the most if the load needs them, the GPUs of each, and room for others.
+
+    `spare` more find room, as one is started before another is stopped.
+    """
+
+    replicas: int = 1
+    most: int = 1
+    gpus: float = 0
+    spare: int = 0
+
+
+class Replicas(NamedTuple):
+    """The replicas of a running service: `ask` calls one, `deploy` begins to replace them, `state` tells how far it is.
+
+    `deploy` takes NAME/VERSION or a folder, as `Served.model`.
+    """
+
+    ask: Ask
+    deploy: Callable[[str], object]
+    state: Callable[[], State]
+
+
 def find_served(reference: str, tracking_uri: str) -> Served:
     """Return what NAME, NAME@ALIAS, or the absolute path of a gallery or bundle means now.
 
@@ -59,21 +83,13 @@ def find_served(reference: str, tracking_uri: str) -> Served:
 class Rollout:
     """The replicas of a service, which change to another version one by one while the others answer.
 
-    `deploy` begins to replace them, `state` tells how far that is; `follows` is the reference whose meaning is taken
-    up, None if nothing is.
+    `follows` is the reference whose meaning is taken up, None if nothing is.
     """
 
-    def __init__(
-        self,
-        served: Served,
-        deploy: Callable[[Served], object],
-        state: Callable[[], State],
-        tracking_uri: str,
-        follows: str | None,
-    ) -> None:
+    def __init__(self, served: Served, replicas: Replicas, tracking_uri: str, follows: str | None) -> None:
         self._served = self._wanted = self._found = served
         self._refused: Served | None = None
-        self._deploy, self._state = deploy, state
+        self._replicas = replicas
         self._tracking_uri, self._follows = tracking_uri, follows
         self._news = self._told = ""
 
@@ -101,20 +117,20 @@ class Rollout:
 
     def settle(self) -> None:
         """Take up what was found, tell that it is done, go back if it cannot be loaded, give up if nothing can be."""
-        state, found, news = self._state(), self._found, self._news
+        state, found, news = self._replicas.state(), self._found, self._news
         if self._wanted == self._served:
             if state.failure and not state.answering:
                 raise StageError(f"the replicas of {self._served.title} do not start any more: {state.failure}")
         elif state.failure:
             _tell(f"{self._wanted.title} cannot be loaded, {self._served.title} stays: {state.failure}")
             self._refused, self._wanted = self._wanted, self._served
-            self._deploy(self._served)
+            self._replicas.deploy(self._served.model)
         elif state.is_settled:
             _tell(f"{self._wanted.title} is served now, in place of {self._served.title}")
             self._served = self._wanted
         if found not in (self._wanted, self._refused):
             self._wanted = found
-            self._deploy(found)
+            self._replicas.deploy(found.model)
         if news and news != self._told:
             self._told = news
             _tell(news)

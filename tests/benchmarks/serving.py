@@ -31,7 +31,7 @@ import torch  # noqa: E402
 from reader import RESULTS, machine  # noqa: E402
 
 from pipelines.retrieval.search_model import SearchModel, default_tracking_uri, load_search_model  # noqa: E402
-from pipelines.serving.serve import serving  # noqa: E402
+from pipelines.serving.running import serving  # noqa: E402
 from preprocessing.features.images import read_image_bytes  # noqa: E402
 from preprocessing.storage.atomic import write_json_atomic  # noqa: E402
 from tests.pipelines.serving.bad_requests import FORM, JSON, form  # noqa: E402

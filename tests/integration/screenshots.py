@@ -22,7 +22,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from pipelines.retrieval.search_model import default_tracking_uri
-from pipelines.serving.serve import serving
+from pipelines.serving.running import serving
 from tests.integration import browser
 from tests.ports import free_port
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from pipelines.inference.embedder import Embedder
-from pipelines.serving import serve
+from pipelines.serving import running
 from preprocessing.datasets import build_dataset
 from preprocessing.features import load_image
 from preprocessing.features.images import image_bytes
@@ -91,7 +91,7 @@ def test_from_zero_shot_to_a_service_and_out(weights: Path, work_dir: Path, tmp_
     (tmp_path / "image.png").write_bytes(image)
     assert "rank" in vse("search", "--model", f"{NAME}/2", "--image", str(tmp_path / "image.png"))
     port, tracking = free_port(), f"sqlite:///{work_dir / 'mlflow.db'}"
-    with serve.serving(f"{NAME}/2", tracking, "127.0.0.1", port):
+    with running.serving(f"{NAME}/2", tracking, "127.0.0.1", port):
         json_type = {"Content-Type": "application/json"}
         status, body = ask(port, "POST", "/search", b'{"text": "a red ring", "k": 3}', json_type)
         assert status == 200, body

@@ -16,7 +16,7 @@ import pytest
 import ray
 
 from pipelines.runtime.stage import StageError
-from pipelines.serving import serve
+from pipelines.serving import running
 from tests.pipelines.serving.bad_requests import BAD_REQUESTS, FORM, encoded, form
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 from tests.ports import free_port
@@ -54,7 +54,7 @@ def resident_megabytes(process: str) -> float:
 def port(ray_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     bundle = write_tiny_bundle(tmp_path_factory.mktemp("serve") / "bundle")
     port = free_port()
-    with serve.serving(str(bundle), "unused", "127.0.0.1", port):
+    with running.serving(str(bundle), "unused", "127.0.0.1", port):
         yield port
 
 
@@ -126,7 +126,7 @@ def test_requests_are_counted_by_their_status(port: int) -> None:
 def test_a_cluster_that_serves_already_is_refused(port: int) -> None:
     with (
         pytest.raises(StageError, match="Ray Serve runs on this cluster already"),
-        serve.serving("unused", "unused", "127.0.0.1", free_port()),
+        running.serving("unused", "unused", "127.0.0.1", free_port()),
     ):
         pass
     assert search(port)[0] == 200

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ray import serve as ray_serve
 
-from pipelines.serving import serve
+from pipelines.serving import running
 from pipelines.serving.deployment import ServiceArguments, application
 from pipelines.serving.guard import TOKEN_VARIABLE
 from tests.integration.test_serve import ask
@@ -22,7 +22,7 @@ TOKEN = "a token of some length"
 
 def test_a_service_with_a_token_answers_nobody_else(ray_cluster: str, tmp_path: Path) -> None:
     bundle, port = write_tiny_bundle(tmp_path / "bundle"), free_port()
-    with serve.serving(str(bundle), "unused", "127.0.0.1", port, TOKEN):
+    with running.serving(str(bundle), "unused", "127.0.0.1", port, TOKEN):
         for path in ("/model", "/nope"):
             status, body = ask(port, "GET", path)
             assert (status, list(json.loads(body))) == (401, ["error"])
@@ -55,11 +55,11 @@ import ray
 from pipelines.runtime.stage import StageError
 from ray import serve as ray_serve
 
-from pipelines.serving import serve
+from pipelines.serving import running
 from pipelines.serving.deployment import ServiceArguments, application
 from pipelines.serving.guard import TOKEN_VARIABLE
 try:
-    with serve.serving("unused", "unused", "127.0.0.1", 1):
+    with running.serving("unused", "unused", "127.0.0.1", 1):
         raise SystemExit("it serves")
 except StageError as error:
     print(error)

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from pipelines.retrieval.search_model import SearchModel, load_search_model
+from pipelines.retrieval.search_model import SearchModel
 from pipelines.serving.app import build_app
 from pipelines.serving.guard import Guard
+from pipelines.serving.replica import SearchReplica
 from pipelines.serving.service import SearchService
-from tests.pipelines.serving.replicas import local_replicas
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 
 HOSTS = ("127.0.0.1", "localhost")
 
 
+def guarded(replica: SearchReplica) -> Guard:
+    """The application over a replica of this process."""
+
+    def ask(method: str, *arguments: Any) -> Any:
+        found: Callable[..., Any] = getattr(replica, method)
+        return found(*arguments)
+
+    return Guard(build_app(ask), None, HOSTS)
+
+
 @pytest.fixture(scope="session")
-def search_model(tmp_path_factory: pytest.TempPathFactory) -> SearchModel:
-    return load_search_model(str(write_tiny_bundle(tmp_path_factory.mktemp("serving") / "bundle")), "unused")
+def replica(tmp_path_factory: pytest.TempPathFactory) -> SearchReplica:
+    return SearchReplica(str(write_tiny_bundle(tmp_path_factory.mktemp("serving") / "bundle")), "unused")
 
 
 @pytest.fixture
-def service(search_model: SearchModel) -> SearchService:
-    return SearchService(search_model)
+def service(replica: SearchReplica) -> SearchService:
+    return replica._service
 
 
 @pytest.fixture
-def client(service: SearchService) -> Iterator[TestClient]:
-    with TestClient(Guard(build_app(local_replicas(service)), None, HOSTS), base_url="http://127.0.0.1") as client:
+def search_model(service: SearchService) -> SearchModel:
+    return service._model
+
+
+@pytest.fixture
+def client(replica: SearchReplica) -> Iterator[TestClient]:
+    with TestClient(guarded(replica), base_url="http://127.0.0.1") as client:
         yield client

@@ -10,7 +10,7 @@ from pipelines.registry.models import RegistryError
 from pipelines.retrieval.image_gallery import write_state
 from pipelines.runtime.stage import StageError
 from pipelines.serving import rollout
-from pipelines.serving.rollout import Rollout, Served, State, find_served
+from pipelines.serving.rollout import Replicas, Rollout, Served, State, find_served
 
 OLD, NEW = Served("shop/1", "shop/1"), Served("shop/2", "shop/2")
 LOADING, DONE, FAILED = State(1, False, ""), State(1, True, ""), State(1, False, "it is damaged")
@@ -20,8 +20,9 @@ class Cluster:
     """What is deployed, one after another, and the state that the replicas are in."""
 
     def __init__(self) -> None:
-        self.deployed: list[Served] = []
+        self.deployed: list[str] = []
         self.state = DONE
+        self.replicas = Replicas(None, self.deployed.append, lambda: self.state)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 @pytest.fixture
 def following(cluster: Cluster) -> Rollout:
-    return Rollout(OLD, cluster.deployed.append, lambda: cluster.state, "unused", "shop")
+    return Rollout(OLD, cluster.replicas, "unused", "shop")
 
 
 def means(monkeypatch: pytest.MonkeyPatch, found: Served | Exception) -> None:
@@ -58,7 +59,7 @@ def test_a_new_version_is_taken_up_once(
     cluster.state = DONE
     following.settle()
     following.look()
-    assert cluster.deployed == [NEW]
+    assert cluster.deployed == ["shop/2"]
     assert capsys.readouterr().out == "shop/2 is served now, in place of shop/1\n"
 
 
@@ -74,7 +75,7 @@ def test_the_old_version_stays_if_the_new_one_cannot_be_loaded(
     for _ in range(3):
         following.settle()
         following.look()
-    assert cluster.deployed == [NEW, OLD]
+    assert cluster.deployed == ["shop/2", "shop/1"]
     out = capsys.readouterr().out
     assert out == "shop/2 cannot be loaded, shop/1 stays: it is damaged\n"
 
@@ -82,7 +83,7 @@ def test_the_old_version_stays_if_the_new_one_cannot_be_loaded(
 def test_a_service_that_does_not_follow_tells_what_is_newer_once(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pinned = Rollout(OLD, cluster.deployed.append, lambda: cluster.state, "unused", None)
+    pinned = Rollout(OLD, cluster.replicas, "unused", None)
     for _ in range(2):
         pinned.look()
         pinned.settle()

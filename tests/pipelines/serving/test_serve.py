@@ -9,7 +9,7 @@ import ray
 
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.stage import StageError
-from pipelines.serving import guard, serve
+from pipelines.serving import deployment, guard, running
 
 TOKEN = "a token of some length"
 
@@ -42,16 +42,16 @@ def nodes(*addresses: str) -> list[dict[str, object]]:
 def test_a_ray_that_others_reach_needs_a_token(monkeypatch: pytest.MonkeyPatch, addresses: tuple[str, ...]) -> None:
     monkeypatch.setattr(ray, "nodes", lambda: nodes(*addresses))
     monkeypatch.setattr(ray_internals, "requires_token", lambda: True)
-    serve._require_authentication()
+    deployment._require_authentication()
     monkeypatch.setattr(ray_internals, "requires_token", lambda: False)
     with pytest.raises(StageError, match=f"Ray listens at {addresses[-1]} without a token .RAY_AUTH_MODE=disabled"):
-        serve._require_authentication()
+        deployment._require_authentication()
 
 
 def test_a_ray_on_the_loopback_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "nodes", lambda: nodes("127.0.0.1"))
     monkeypatch.setattr(ray_internals, "requires_token", lambda: False)
-    serve._require_authentication()
+    deployment._require_authentication()
 
 
 def test_an_address_that_cannot_be_had_is_told_before_ray_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,5 +60,5 @@ def test_an_address_that_cannot_be_had_is_told_before_ray_starts(monkeypatch: py
         port = taken.getsockname()[1]
         for host, reason in (("127.0.0.1", "Address already"), ("203.0.113.9", "Cannot assign"), ("a" * 70, "")):
             message = rf"cannot listen at {host}, port {port}: {reason}.*; use another --port or --host"
-            with pytest.raises(StageError, match=message), serve.serving("unused", "unused", host, port):
+            with pytest.raises(StageError, match=message), running.serving("unused", "unused", host, port):
                 pass

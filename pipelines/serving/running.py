@@ -1,0 +1,82 @@
+"""A service from its start to its end: replicas of a model on Ray Serve, or one in this process without Ray."""
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from pipelines.registry.models import find_bundle, pin
+from pipelines.retrieval.search_model import default_tracking_uri
+from pipelines.runtime.cli import say
+from pipelines.runtime.stage import StageError
+from pipelines.serving.app import build_app
+from pipelines.serving.guard import Guard, is_loopback
+from pipelines.serving.http_server import bound, listening
+from pipelines.serving.replica import SearchReplica
+from pipelines.serving.rollout import Replicas, Rollout, Scale, Served, State, find_served
+
+_LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+_ONE_REPLICA = Scale()
+
+
+def run(options: argparse.Namespace, token: str | None) -> None:
+    """Serve what the command line names until interrupted."""
+    tracking_uri = options.tracking_uri or default_tracking_uri()
+    served = find_served(pin(options.model, tracking_uri), tracking_uri)
+    find_bundle(served.version, tracking_uri)  # what is wrong with it is told before Ray is started
+    follows = _followed(options.model, served) if options.follow else None
+    interrupted = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: interrupted.set())
+    scale = Scale(options.replicas, options.max_replicas, options.gpus_per_replica, spare=int(options.follow))
+    with serving(served.model, tracking_uri, options.host, options.port, token, scale) as replicas:
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        say(f"{served.title} is served at http://{host}:{options.port}/ (end with Ctrl-C)")
+        sys.stdout.flush()
+        Rollout(served, replicas, tracking_uri, follows).watch(interrupted)
+
+
+def _followed(reference: str, served: Served) -> str:
+    """Return the reference whose meaning may change; StageError if it always means the same."""
+    if served.revision:
+        return served.model
+    if Path(served.model).is_absolute() or served.model == reference.removeprefix("models:/"):
+        raise StageError(f"--follow: {reference} always means the same: give NAME, NAME@ALIAS or --gallery")
+    return reference
+
+
+@contextmanager
+def serving(
+    model: str, tracking_uri: str, host: str, port: int, token: str | None = None, scale: Scale = _ONE_REPLICA
+) -> Iterator[Replicas]:
+    """Serve a model (NAME/VERSION, or a bundle's directory) within a ``with`` statement, which begins when it answers.
+
+    The application runs in this process, and calls the replicas of the model. Clients carry the token, if any.
+    """
+    # An address that is taken is told before Ray and the model are started.
+    with bound(host, port) as listener, _replicas(model, tracking_uri, scale) as replicas:
+        hosts = _LOOPBACK_NAMES if is_loopback(host) and token is None else None
+        with listening(Guard(build_app(replicas.ask), token, hosts, max(scale.replicas, scale.most)), listener):
+            yield replicas
+
+
+@contextmanager
+def _replicas(model: str, tracking_uri: str, scale: Scale) -> Iterator[Replicas]:
+    if find_spec("ray") is not None:
+        from pipelines.serving.deployment import replicas_on_ray
+
+        with replicas_on_ray(model, tracking_uri, scale) as replicas:
+            yield replicas
+    elif scale != _ONE_REPLICA:
+        raise StageError("several replicas, shares of a GPU and --follow need Ray: pip install vse-pipeline")
+    else:
+        replica = SearchReplica(model, tracking_uri)
+        yield Replicas(
+            lambda method, *arguments: getattr(replica, method)(*arguments),
+            lambda _: None,  # without --follow it stays as it is
+            lambda: State(answering=1, is_settled=True, failure=""),
+        )
