@@ -63,7 +63,7 @@ class _Together:
 
     async def answer(self, query: Any) -> Answer:
         """Return the answer to a query."""
-        answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((query, answer))
         if self._work is None or self._work.done():
             self._work = asyncio.create_task(self._answer_all())
