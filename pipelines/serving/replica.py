@@ -28,6 +28,10 @@ class SearchReplica:
         self._texts = _Together(self._searching, lambda queries: self._service.search_texts(queries))
         self._images = _Together(self._searching, lambda queries: self._service.search_images(queries))
 
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        """Call a method of this replica by its name, as the application does."""
+        return await getattr(self, method)(*arguments)
+
     async def facts(self) -> dict[str, Any]:
         """Describe the model."""
         return self._service.facts()

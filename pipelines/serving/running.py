@@ -74,9 +74,8 @@ def _replicas(model: str, tracking_uri: str, scale: Scale) -> Iterator[Replicas]
     elif scale != _ONE_REPLICA:
         raise StageError("several replicas, shares of a GPU and --follow need Ray: pip install vse-pipeline")
     else:
-        replica = SearchReplica(model, tracking_uri)
         yield Replicas(
-            lambda method, *arguments: getattr(replica, method)(*arguments),
+            SearchReplica(model, tracking_uri).ask,
             lambda _: None,  # without --follow it stays as it is
             lambda: State(answering=1, is_settled=True, failure=""),
         )

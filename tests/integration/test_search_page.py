@@ -11,13 +11,11 @@ import pytest
 import uvicorn
 from playwright.sync_api import Page, expect
 
-from pipelines.retrieval.search_model import SearchModel, load_search_model
 from pipelines.serving.app import build_app
 from pipelines.serving.guard import Guard
-from pipelines.serving.service import SearchService
+from pipelines.serving.replica import SearchReplica
 from preprocessing.features import load_image
 from tests.integration import browser
-from tests.pipelines.serving.replicas import local_replicas
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_unified_bundle
 
 TOKEN = "a token of some length"
@@ -30,14 +28,14 @@ def page() -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> SearchModel:
-    return load_search_model(str(write_tiny_unified_bundle(tmp_path_factory.mktemp("page") / "bundle")), "unused")
+def replica(tmp_path_factory: pytest.TempPathFactory) -> SearchReplica:
+    return SearchReplica(str(write_tiny_unified_bundle(tmp_path_factory.mktemp("page") / "bundle")), "unused")
 
 
 @contextmanager
-def served(model: SearchModel, token: str | None = None) -> Iterator[str]:
+def served(replica: SearchReplica, token: str | None = None) -> Iterator[str]:
     """The address of the application in a thread of this process."""
-    app = Guard(build_app(local_replicas(SearchService(model))), token, ["127.0.0.1"])
+    app = Guard(build_app(replica.ask), token, ["127.0.0.1"])
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -56,12 +54,12 @@ def require_shown(page: Page, count: int) -> None:
         assert image.evaluate("image => image.naturalWidth") > 0
 
 
-def test_a_typed_query_shows_images_and_where_its_words_are(page: Page, model: SearchModel) -> None:
+def test_a_typed_query_shows_images_and_where_its_words_are(page: Page, replica: SearchReplica) -> None:
     problems = browser.problems_of(page)
-    with served(model) as address:
+    with served(replica) as address:
         page.goto(address)
         expect(page.locator("#model")).to_contain_text(f"{IMAGES} images")
-        page.fill("#text", model.gallery.records[0].captions[0].text)
+        page.fill("#text", replica._service._model.gallery.records[0].captions[0].text)
         page.press("#text", "Enter")
         require_shown(page, IMAGES)
         scores = [float(score) for score in page.locator("#results .score b").all_inner_texts()]
@@ -75,11 +73,11 @@ def test_a_typed_query_shows_images_and_where_its_words_are(page: Page, model: S
         assert problems == []
 
 
-def test_an_image_finds_captions(page: Page, model: SearchModel, tmp_path: Path) -> None:
+def test_an_image_finds_captions(page: Page, replica: SearchReplica, tmp_path: Path) -> None:
     problems = browser.problems_of(page)
     file = tmp_path / "query.png"
-    load_image(model.gallery.records[1].image_uri).save(file)
-    with served(model) as address:
+    load_image(replica._service._model.gallery.records[1].image_uri).save(file)
+    with served(replica) as address:
         page.goto(address)
         page.set_input_files("#file", file)
         expect(page.locator("#results.captions li")).to_have_count(12)
@@ -87,25 +85,25 @@ def test_an_image_finds_captions(page: Page, model: SearchModel, tmp_path: Path)
         assert problems == []
 
 
-def test_text_is_never_markup(page: Page, model: SearchModel) -> None:
-    with served(model) as address:
+def test_text_is_never_markup(page: Page, replica: SearchReplica) -> None:
+    with served(replica) as address:
         page.goto(address + "/#text=" + "%3Cimg%20src%3Dx%20onerror%3D%22document.title%3D'owned'%22%3E")
         require_shown(page, IMAGES)
         assert page.title() == "Search"
         page.goto("about:blank")
 
 
-def test_a_refusal_is_shown(page: Page, model: SearchModel, tmp_path: Path) -> None:
+def test_a_refusal_is_shown(page: Page, replica: SearchReplica, tmp_path: Path) -> None:
     file = tmp_path / "query.png"
     file.write_bytes(b"no picture")
-    with served(model) as address:
+    with served(replica) as address:
         page.goto(address)
         page.set_input_files("#file", file)
         expect(page.locator("#status.error")).to_contain_text("image: not an image")
 
 
-def test_the_page_asks_for_the_token(page: Page, model: SearchModel) -> None:
-    with served(model, TOKEN) as address:
+def test_the_page_asks_for_the_token(page: Page, replica: SearchReplica) -> None:
+    with served(replica, TOKEN) as address:
         page.goto(address)
         page.fill("#token", TOKEN)
         page.press("#token", "Enter")

@@ -23,11 +23,11 @@ from pipelines.retrieval.search_model import SearchModel, gallery_folder, load_s
 from pipelines.runtime.cli import guarded
 from pipelines.serving.app import build_app
 from pipelines.serving.guard import Guard
+from pipelines.serving.replica import SearchReplica
 from pipelines.serving.request_error import RequestError
 from pipelines.serving.service import SearchService
 from preprocessing.features import images, load_image
 from preprocessing.features.images import thumbnail
-from tests.pipelines.serving.replicas import local_replicas
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 
 
@@ -278,7 +278,7 @@ def test_an_image_finds_images_and_captions_are_refused(
     index("--model", str(bundle), "--images", str(photos))
     data = io.BytesIO()
     load_image(str(photos / "b.png")).save(data, "PNG")
-    service = Guard(build_app(local_replicas(SearchService(holiday()))), None, None)
+    service = Guard(build_app(SearchReplica(str(gallery_folder("holiday")), "unused").ask), None, None)
     with TestClient(service) as client:
         for address in ("/search/image", "/search/image?target=images"):
             found = client.post(address, files={"image": ("a", data.getvalue(), "image/png")}).json()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from starlette.testclient import TestClient
@@ -20,12 +19,7 @@ HOSTS = ("127.0.0.1", "localhost")
 
 def guarded(replica: SearchReplica) -> Guard:
     """The application over a replica of this process."""
-
-    def ask(method: str, *arguments: Any) -> Any:
-        found: Callable[..., Any] = getattr(replica, method)
-        return found(*arguments)
-
-    return Guard(build_app(ask), None, HOSTS)
+    return Guard(build_app(replica.ask), None, HOSTS)
 
 
 @pytest.fixture(scope="session")
