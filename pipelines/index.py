@@ -9,16 +9,10 @@ python pipelines/index.py --model flickr8k --images ~/photos --name holiday
 python pipelines/index.py --name holiday --delete
 """
 
-import sys
-
 import _repository  # noqa: F401
 
+from pipelines.retrieval.index import main
 from pipelines.runtime.cli import run_command
-from pipelines.stages.runner import main
 
 if __name__ == "__main__":
-    if any(argument.partition("=")[0] in ("--name", "--images") for argument in sys.argv):
-        from pipelines.retrieval import index_images
-
-        run_command(index_images.main)
-    main("index")
+    run_command(main)

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.retrieval.search_model import MODELS, add_tracking_option, default_tracking_uri
+from pipelines.retrieval.options import MODELS, add_tracking_option, default_tracking_uri
 from pipelines.runtime.cli import CommandParser, say
 from pipelines.runtime.stage import StageError, disk_errors
 

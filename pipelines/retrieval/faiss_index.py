@@ -17,7 +17,7 @@ import faiss
 import numpy as np
 from torch import Tensor
 
-from pipelines.retrieval.gallery import EMBEDDINGS
+from pipelines.retrieval.gallery import EMBEDDINGS, GalleryError
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import content_digest
 from preprocessing.storage.atomic import write_json_atomic
@@ -36,10 +36,6 @@ _NEIGHBOURS, _BUILD_CANDIDATES = 32, 200
 # HNSW's efSearch, doubled until the wanted recall is reached.
 _SEARCH_CANDIDATES = (64, 128, 256, 512, 1024)
 _WANTED_RECALL, _RECALL_DEPTH, _RECALL_QUERIES = 0.99, 10, 1000
-
-
-class GalleryIndexError(Exception):
-    """An index that is missing, damaged, or of another gallery."""
 
 
 class Found(NamedTuple):
@@ -147,20 +143,20 @@ class GalleryIndex:
     def load(cls, directory: Path, origin: Mapping[str, str]) -> Self:
         """Read an index that `save` has written; refuse one of another origin, or (DigestError) a damaged one."""
         if not (directory / INDEX).is_file():
-            raise GalleryIndexError(f"{directory} holds no index: {INDEX} is missing")
+            raise GalleryError(f"{directory} holds no index: {INDEX} is missing")
         # Checked first, as FAISS trusts its files.
         check_digests(directory, INDEX, "images.faiss", "captions.faiss")
         try:
             content = json.loads((directory / INDEX).read_text(encoding="utf-8"))
             others = [name for name, digest in origin.items() if content["origin"].get(name) != digest]
             if others:
-                raise GalleryIndexError(
+                raise GalleryError(
                     f"the index in {directory} was built from another {' and '.join(others)}: build it again with "
                     f"{command('index')}"
                 )
             return cls(*(_load_items(directory, name, content[name]) for name in ("images", "captions")))
         except (ValueError, KeyError, TypeError) as error:
-            raise GalleryIndexError(f"{directory / INDEX} cannot be read ({error!r}): build the index again") from error
+            raise GalleryError(f"{directory / INDEX} cannot be read ({error!r}): build the index again") from error
 
 
 def index_origin(model: Path, gallery: Path) -> dict[str, str]:

@@ -5,12 +5,10 @@ V views of a query, D embedding.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from pipelines.retrieval.gallery import Gallery
+from pipelines.retrieval.options import Target
 from vse_core.evaluation.nearest import top_k
-
-Target = Literal["images", "captions"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import torch
 
+from pipelines.registry.models import newer_version
 from pipelines.retrieval.faiss_index import GalleryIndex
 from pipelines.retrieval.gallery import Gallery, GalleryError
 from pipelines.retrieval.image_files import ImageFile
@@ -61,8 +62,6 @@ def write_state(folder: Path, state: dict[str, Any]) -> None:
 
 def newer_model(folder: Path, tracking_uri: str) -> str:
     """Return a line if the model's name means another version than the one that embedded a gallery; else ""."""
-    from pipelines.registry.models import newer_version
-
     state = read_state(folder)
     if state is None or not (newer := newer_version(state["model"], tracking_uri)):
         return ""

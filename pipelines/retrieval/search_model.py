@@ -1,36 +1,23 @@
 """A model ready to search with: its embedder, its gallery and the gallery's index, loaded by the model's name."""
 
-from __future__ import annotations
-
-import argparse
-import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
+from torch import Tensor
+
+from pipelines.inference.embedder import Embedder, QueryError
+from pipelines.registry.models import find_bundle
+from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
+from pipelines.retrieval.gallery import Gallery, GalleryError
+from pipelines.retrieval.hits import Hit, as_hits
+from pipelines.retrieval.image_gallery import load_image_gallery, read_state
+from pipelines.retrieval.options import Kind, Target
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError
-from preprocessing.storage.redaction import SecretAddress
+from preprocessing.features import ExtractorError
 from vse_core.digests import DigestError
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pipelines.inference.embedder import Embedder
-    from pipelines.retrieval.faiss_index import GalleryIndex
-    from pipelines.retrieval.gallery import Gallery
-    from pipelines.retrieval.hits import Hit
-
-Kind = Literal["text", "image"]
-Target = Literal["images", "captions"]
-
-# The help of `--model`.
-MODELS = (
-    "NAME (its champion, or its newest version if there is none), NAME@ALIAS, NAME/VERSION, a models:/ URI, or the "
-    "output directory of a register stage"
-)
 DEFAULT_TARGETS: dict[Kind, Target] = {"text": "images", "image": "captions"}
 
 
@@ -70,58 +57,16 @@ class SearchModel:
 
     def find(self, queries_QVD: Tensor, k: int, target: Target) -> list[list[Hit]]:
         """Return the k items (or all) nearest to each query, best first."""
-        from pipelines.retrieval.hits import as_hits
-
         nearest = getattr(self.index, target).search(queries_QVD, k)
         return [as_hits(self.gallery, target, one.similarities.tolist(), one.indices.tolist()) for one in nearest]
 
     def search(self, query: str, kind: Kind, k: int, target: Target) -> list[Hit]:
         """Return the k items (or all) nearest to a text, or to the image of a path or URI, best first."""
-        from pipelines.inference.embedder import QueryError
-
         try:
             (hits,) = self.find(self.embed([query], kind), k, target)
         except QueryError as error:
             raise SearchError(f"cannot search with the {kind} {query!r}: {error.reason}") from error
         return hits
-
-
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name a registered model, or a gallery of images without captions with its model."""
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--model", help=MODELS)
-    galleries = "a gallery of your own images (the command index, --name), searched with the model that embedded it"
-    which.add_argument("--gallery", type=_gallery, dest="model", help=galleries)
-    add_tracking_option(parser)
-
-
-def _gallery(name: str) -> str:
-    try:
-        return str(gallery_folder(name))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def add_tracking_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names MLflow's address."""
-    default = "sqlite in $VSE_WORK_DIR, or ~/vse-work"
-    parser.add_argument("--tracking-uri", type=SecretAddress, help=f"MLflow address (default: {default})")
-
-
-def default_tracking_uri() -> str:
-    """Return the tracking address of a configuration that names none: sqlite in the work directory."""
-    return f"sqlite:///{_default_work_dir() / 'mlflow.db'}"
-
-
-def gallery_folder(name: str) -> Path:
-    """Return the folder of a gallery of images without captions; ValueError if it cannot be called so."""
-    if not re.fullmatch(r"\w[\w.-]{0,99}", name):
-        raise ValueError(f"{name[:99]!r} cannot name a gallery: use at most 100 letters, digits, '_', '-' and '.'")
-    return _default_work_dir() / "galleries" / name
-
-
-def _default_work_dir() -> Path:
-    return Path(os.path.abspath(Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work").expanduser()))  # noqa: PTH100
 
 
 def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
@@ -130,13 +75,6 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
     `reference` is NAME, NAME@ALIAS, NAME/VERSION, a `models:/` URI, or a directory with the parts of a bundle or with
     a gallery of images without captions, which names its model.
     """
-    from pipelines.inference.embedder import Embedder
-    from pipelines.registry.models import find_bundle
-    from pipelines.retrieval.faiss_index import GalleryIndex, GalleryIndexError, index_origin
-    from pipelines.retrieval.gallery import Gallery, GalleryError
-    from pipelines.retrieval.image_gallery import load_image_gallery, read_state
-    from preprocessing.features import ExtractorError
-
     own_images = read_state(Path(reference))
     try:
         name, bundle = find_bundle(reference if own_images is None else own_images["model"], tracking_uri)
@@ -154,5 +92,5 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
         gallery = Gallery.load(bundle / "gallery")
         index = GalleryIndex.load(bundle / "index", index_origin(bundle / "model", bundle / "gallery"))
         return SearchModel(name, embedder, gallery, index)
-    except (FileNotFoundError, ValueError, GalleryError, GalleryIndexError, ExtractorError) as error:
+    except (FileNotFoundError, ValueError, GalleryError, ExtractorError) as error:
         raise SearchError(f"model {reference!r} cannot be loaded: {error}") from error

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from pipelines.plugins import plugin_variable
 from pipelines.registry.models import pin
-from pipelines.retrieval.search_model import default_tracking_uri
+from pipelines.retrieval.options import default_tracking_uri
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.stage import StageError
 from pipelines.serving import limits

@@ -7,7 +7,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from pipelines.retrieval.search_model import Target
+from pipelines.retrieval.options import Target
 from pipelines.serving.limits import MAX_RESULTS, MAX_TEXT
 from pipelines.serving.request_error import RequestError
 

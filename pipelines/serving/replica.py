@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from pipelines.retrieval.search_model import Target, load_search_model
+from pipelines.retrieval.options import Target
+from pipelines.retrieval.search_model import load_search_model
 from pipelines.serving import limits
 from pipelines.serving.request_error import RequestError
 from pipelines.serving.service import Answer, ImageSearch, SearchService, TextSearch

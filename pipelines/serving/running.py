@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pipelines.registry.models import find_bundle, pin
-from pipelines.retrieval.search_model import default_tracking_uri
+from pipelines.retrieval.options import default_tracking_uri
 from pipelines.runtime.cli import say
 from pipelines.runtime.stage import StageError
 from pipelines.serving.app import build_app

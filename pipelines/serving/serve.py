@@ -3,7 +3,7 @@
 import argparse
 import os
 
-from pipelines.retrieval.search_model import add_model_options
+from pipelines.retrieval.options import add_model_options
 from pipelines.runtime.cli import CommandParser, number_in
 from pipelines.serving.guard import TOKEN_VARIABLE, read_token
 

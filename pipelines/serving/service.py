@@ -13,7 +13,8 @@ from torch import Tensor
 
 from pipelines.inference.embedder import QueryError
 from pipelines.retrieval.hits import Hit
-from pipelines.retrieval.search_model import SearchError, SearchModel, Target
+from pipelines.retrieval.options import Target
+from pipelines.retrieval.search_model import SearchError, SearchModel
 from pipelines.serving.limits import MAX_ASPECT, MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS, MAX_RESULTS, MAX_TEXT
 from pipelines.serving.request_error import RequestError
 from preprocessing.features.images import ImageError, load_image, probe_image, thumbnail

@@ -24,7 +24,7 @@ from PIL import Image
 
 from pipelines.retrieval.contact_sheet import contact_sheet
 from pipelines.retrieval.hits import Hit, SheetRow
-from pipelines.retrieval.search_model import default_tracking_uri
+from pipelines.retrieval.options import default_tracking_uri
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("VSE_DATA", ROOT.parent / "shared" / "data")) / "coco_mini"

@@ -30,7 +30,8 @@ sys.path.append(str(ROOT))  # after this folder, whose neighbours are imported b
 import torch  # noqa: E402
 from reader import RESULTS, machine  # noqa: E402
 
-from pipelines.retrieval.search_model import SearchModel, default_tracking_uri, load_search_model  # noqa: E402
+from pipelines.retrieval.options import default_tracking_uri  # noqa: E402
+from pipelines.retrieval.search_model import SearchModel, load_search_model  # noqa: E402
 from pipelines.serving.running import serving  # noqa: E402
 from preprocessing.features.images import read_image_bytes  # noqa: E402
 from preprocessing.storage.atomic import write_json_atomic  # noqa: E402

@@ -21,7 +21,7 @@ if __name__ == "__main__":
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from pipelines.retrieval.search_model import default_tracking_uri
+from pipelines.retrieval.options import default_tracking_uri
 from pipelines.serving.running import serving
 from tests.integration import browser
 from tests.ports import free_port

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from pipelines.retrieval.search_model import gallery_folder, load_search_model
+from pipelines.retrieval.options import gallery_folder
+from pipelines.retrieval.search_model import load_search_model
 from preprocessing.features import load_image
 from preprocessing.features.images import image_bytes
 from preprocessing.storage.s3 import S3Storage

@@ -25,7 +25,7 @@ from pipelines.exports import export
 from pipelines.registry.models import find_bundle
 from pipelines.registry.registration import register_bundle
 from pipelines.retraining.promotion import promote
-from pipelines.retrieval import index_images, search
+from pipelines.retrieval import index, search
 from pipelines.runtime.cli import guarded
 from pipelines.runtime.stage import StageReport
 from preprocessing.features import load_image
@@ -35,7 +35,7 @@ from tests.ports import free_port
 
 SERVE = Path(__file__).parents[3] / "pipelines" / "serve.py"
 COMMANDS: dict[str, Callable[[list[str]], Any]] = {
-    "index": index_images.main,
+    "index": index.main,
     "search": search.main,
     "export": export.main,
 }

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.retrieval import faiss_index
-from pipelines.retrieval.faiss_index import GalleryIndex, GalleryIndexError, ItemIndex, Kind
+from pipelines.retrieval.faiss_index import GalleryError, GalleryIndex, ItemIndex, Kind
 from vse_core.digests import DigestError, write_digests
 
 ORIGIN = {"model": "abc", "gallery": "def"}
@@ -98,7 +98,7 @@ def test_an_index_comes_back_as_it_was_saved(kind: Kind, tmp_path: Path) -> None
 
 def test_an_index_of_another_gallery_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
     GalleryIndex.build(unit(6, 1, 8), unit(12, 8), "exact").save(tmp_path, ORIGIN)
-    with pytest.raises(GalleryIndexError, match="built from another gallery"):
+    with pytest.raises(GalleryError, match="built from another gallery"):
         GalleryIndex.load(tmp_path, {**ORIGIN, "gallery": "xyz"})
     file = tmp_path / "captions.faiss"
     file.write_bytes(file.read_bytes()[:-4])
@@ -113,10 +113,10 @@ def test_an_index_of_another_gallery_or_a_damaged_one_is_refused(tmp_path: Path)
         GalleryIndex.load(tmp_path, ORIGIN)
     (tmp_path / "index.json").write_text("{}")
     write_digests(tmp_path)
-    with pytest.raises(GalleryIndexError, match="cannot be read"):
+    with pytest.raises(GalleryError, match="cannot be read"):
         GalleryIndex.load(tmp_path, ORIGIN)
     (tmp_path / "index.json").unlink()
-    with pytest.raises(GalleryIndexError, match=r"index\.json is missing"):
+    with pytest.raises(GalleryError, match=r"index\.json is missing"):
         GalleryIndex.load(tmp_path, ORIGIN)
 
 

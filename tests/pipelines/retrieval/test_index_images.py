@@ -18,8 +18,11 @@ from starlette.testclient import TestClient
 
 from pipelines.inference.embedder import Embedder
 from pipelines.retrieval import image_gallery, index_images, search
+from pipelines.retrieval.embed_images import embed_files
 from pipelines.retrieval.image_files import ImageFile, list_images
-from pipelines.retrieval.search_model import SearchModel, gallery_folder, load_search_model
+from pipelines.retrieval.index import main
+from pipelines.retrieval.options import gallery_folder
+from pipelines.retrieval.search_model import SearchModel, load_search_model
 from pipelines.runtime.cli import guarded
 from pipelines.serving.app import build_app
 from pipelines.serving.guard import Guard
@@ -55,18 +58,18 @@ def embedded(monkeypatch: pytest.MonkeyPatch, bundle: Path) -> list[str]:
     embedder = Embedder(bundle / "model", bundle / "extractor")
 
     def embed(todo: list[ImageFile], _bundle: Path, images: str, folder: Path, parts: Path, _actors: int) -> object:
-        found, skipped = index_images.embed_files(embedder, todo, images if Path(images).is_dir() else "")
+        found, skipped = embed_files(embedder, todo, images if Path(images).is_dir() else "")
         if found is None:
             return [], skipped
         ids.extend(file.image_id for file in found.files)
         return [image_gallery.write_part(folder, parts, found)], skipped
 
-    monkeypatch.setattr(index_images, "_embed", embed)
+    monkeypatch.setattr(index_images, "embed_images", embed)
     return ids
 
 
 def index(*arguments: str) -> int:
-    return guarded(partial(index_images.main, ["--name", "holiday", *arguments]))
+    return guarded(partial(main, ["--name", "holiday", *arguments]))
 
 
 def holiday() -> SearchModel:
@@ -100,7 +103,7 @@ def test_only_new_and_changed_files_are_embedded_and_gone_ones_removed(
     (photos / "a.jpg").unlink()
     capsys.readouterr()
     assert index("--dry-run") == 0
-    assert "2 to embed (1 changed), 1 to remove, 1 to skip" in capsys.readouterr().out
+    assert "2 to embed, 1 to remove, 1 to skip" in capsys.readouterr().out
     assert not embedded
     assert index() == 0
     assert embedded == ["b.png", "d.png"]
@@ -204,27 +207,27 @@ def test_odd_files_are_embedded_or_skipped_with_their_reason(bundle: Path, photo
 
 
 def test_what_was_skipped_is_tried_again_when_it_changes(
-    bundle: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bundle: Path,
+    photos: Path,
+    embedded: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (photos / "bad.jpg").rename(photos / "bad\n1.jpg")
     index("--model", str(bundle), "--images", str(photos))
     state = (gallery_folder("holiday") / image_gallery.STATE).read_bytes()
-    tried: list[str] = []
-    embed = index_images._embed
-    monkeypatch.setattr(
-        index_images, "_embed", lambda todo, *rest: tried.extend(file.image_id for file in todo) or embed(todo, *rest)
-    )
+    embedded.clear()
     capsys.readouterr()
     assert index() == 0
-    assert "0 to embed (0 changed), 0 to remove, 1 to skip" in (said := capsys.readouterr().out)
+    assert "0 to embed, 0 to remove, 1 to skip" in (said := capsys.readouterr().out)
     assert "up to date, 1 skipped (reasons: " in said
-    assert (tried, (gallery_folder("holiday") / image_gallery.STATE).read_bytes()) == ([], state)
+    assert (embedded, (gallery_folder("holiday") / image_gallery.STATE).read_bytes()) == ([], state)
     with monkeypatch.context() as broken:
         broken.setattr(images, "_read_address", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
         load_image("scene://0/6").save(photos / "new.jpg")
         assert index() == 0
     assert index() == 0
-    assert tried == ["new.jpg", "new.jpg"]
+    assert embedded == ["new.jpg"]
     assert "new.jpg" in ids(holiday())
     load_image("scene://0/5").save(photos / "bad\n1.jpg")
     assert index() == 0
@@ -305,3 +308,18 @@ def test_thumbnails_are_shown_though_the_images_are_away(bundle: Path, photos: P
     model.thumbnails["b.png"].unlink()
     with pytest.raises(RequestError, match="cannot be read"):
         SearchService(model).image("b.png")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--images", "photos"], "--images is of your own images: give their gallery a --name"),
+        (["--name", "holiday", "--set", "seed=1"], "--set of an evaluated model: give one of them"),
+        (["--name", "../holiday"], "cannot name a gallery"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert guarded(partial(main, arguments)) == 1
+    assert message in capsys.readouterr().err

@@ -13,7 +13,8 @@ import pytest
 
 from pipelines.registry.registration import register_bundle
 from pipelines.retrieval import search
-from pipelines.retrieval.search_model import default_tracking_uri, load_search_model
+from pipelines.retrieval.options import default_tracking_uri
+from pipelines.retrieval.search_model import load_search_model
 from pipelines.runtime.cli import guarded
 from preprocessing.features import load_image
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_bundle
@@ -118,7 +119,7 @@ def test_more_results_than_there_are_gives_all(place: Place) -> None:
         (["--model", "tiny/9", "a ring"], "no version 9; its versions: 1"),
         (["--model", "tiny", "--image", "/not/there.jpg"], "--image /not/there.jpg: there is no such file"),
         (["--model", "tiny", "--queries", "/not/there.txt", "--output", "out.csv"], "/not/there.txt: there is no such"),
-        (["--model", "tiny", "--queries", __file__, "--output", "out.html"], "use .parquet or .csv or .jsonl"),
+        (["--model", "tiny", "--queries", __file__, "--output", "out.html"], "use .parquet or .csv"),
         (["--model", "tiny/1", "--image", "scene://nonsense"], "cannot search with the image 'scene://nonsense'"),
         (["--model", "tiny/1", "  "], "cannot search with the text '  ': the text is empty"),
         (["--model", "tiny", "a ring", "--output", "out.pdf"], "has the suffix '.pdf'; use .html"),

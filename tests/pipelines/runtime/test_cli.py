@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 from rich.table import Table
 
-from pipelines.retrieval.faiss_index import GalleryIndexError
 from pipelines.retrieval.gallery import GalleryError
 from pipelines.runtime.cli import CommandParser, console, guarded, number_in, say
 from pipelines.runtime.stage import StageError
@@ -197,7 +196,7 @@ def test_a_machine_that_is_too_small_is_no_internal_error(
         signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.parametrize("kind", [GalleryError, GalleryIndexError, VocabularyError, ExtractorError, CheckpointError])
+@pytest.mark.parametrize("kind", [GalleryError, VocabularyError, ExtractorError, CheckpointError])
 def test_a_message_of_our_own_is_all_that_is_printed(kind: type[Exception], capsys: pytest.CaptureFixture[str]) -> None:
     def fails() -> None:
         raise kind("a name that is no text: \udce9")

@@ -1,0 +1,47 @@
+"""The index command: of the evaluated model of a configuration, or of your own images, which need no captions."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines.config import load_config
+from pipelines.retrieval.options import add_tracking_option, gallery_folder
+from pipelines.runtime.cli import make_parser, number_in
+from pipelines.stages.runner import run_stages
+from preprocessing.storage import is_s3
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the command line, and index the evaluated model, or make, update or delete a gallery of images."""
+    parser = make_parser()
+    own = parser.add_argument_group("your own images, without captions")
+    own.add_argument("--name", type=gallery_folder, metavar="GALLERY", help="name of the gallery", dest="folder")
+    own.add_argument("--model", help="registered model, as for search.py; default: the version that the gallery has")
+    add_tracking_option(own)
+    images = "folder (local or s3://), or table with a column `image` (.csv, .tsv, .parquet)"
+    own.add_argument("--images", type=_address, metavar="ADDRESS", help=f"{images}; default: those of the gallery")
+    own.add_argument("--actors", type=number_in(int, 1), help="processes with the model (default 1)")
+    own.add_argument("--delete", action="store_true", help="delete the gallery; the images stay")
+    options = parser.parse_args(arguments)
+    _refuse_options_without_effect(parser, options)
+    if options.folder is None:
+        config = load_config(options.config, options.set).for_dry_run(options.dry_run)
+        run_stages(config, ["index"], options.dry_run)
+        return
+    from pipelines.retrieval.index_images import index_images  # torch, FAISS and Ray, which planning does without
+
+    index_images(options)
+
+
+def _refuse_options_without_effect(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    of_images = ("model", "tracking_uri", "images", "actors", "delete")
+    others = ("config", "set") if options.folder else of_images
+    given = [f"--{name.replace('_', '-')}" for name in others if vars(options)[name]]
+    if given and options.folder:
+        parser.error(f"--name is of your own images, {given[0]} of an evaluated model: give one of them")
+    if given:
+        parser.error(f"{given[0]} is of your own images: give their gallery a --name")
+
+
+def _address(images: str) -> str:
+    return images.rstrip("/") if is_s3(images) else str(Path(images).expanduser().absolute())

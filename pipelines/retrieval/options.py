@@ -1,0 +1,50 @@
+"""The options of commands that search: which model, which gallery, and where MLflow is."""
+
+import argparse
+import os
+import re
+from pathlib import Path
+from typing import Literal
+
+from preprocessing.storage.redaction import SecretAddress
+
+Kind = Literal["text", "image"]
+Target = Literal["images", "captions"]
+# The help of `--model`.
+MODELS = (
+    "NAME (its champion, or its newest version if there is none), NAME@ALIAS, NAME/VERSION, a models:/ URI, or the "
+    "output directory of a register stage"
+)
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name a registered model, or a gallery of images without captions with its model."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--model", help=MODELS)
+    galleries = "a gallery of your own images (the command index, --name), searched with the model that embedded it"
+    which.add_argument("--gallery", type=lambda name: str(gallery_folder(name)), dest="model", help=galleries)
+    add_tracking_option(parser)
+
+
+def add_tracking_option(parser: argparse._ActionsContainer) -> None:
+    """Add the option that names MLflow's address."""
+    default = "sqlite in $VSE_WORK_DIR, or ~/vse-work"
+    parser.add_argument("--tracking-uri", type=SecretAddress, help=f"MLflow address (default: {default})")
+
+
+def default_tracking_uri() -> str:
+    """Return the tracking address of a configuration that names none: sqlite in the work directory."""
+    return f"sqlite:///{_default_work_dir() / 'mlflow.db'}"
+
+
+def gallery_folder(name: str) -> Path:
+    """Return the folder of a gallery of images without captions; ArgumentTypeError if it cannot be called so."""
+    if not re.fullmatch(r"\w[\w.-]{0,99}", name):
+        raise argparse.ArgumentTypeError(
+            f"{name[:99]!r} cannot name a gallery: use at most 100 letters, digits, '_', '-' and '.'"
+        )
+    return _default_work_dir() / "galleries" / name
+
+
+def _default_work_dir() -> Path:
+    return Path(os.path.abspath(Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work").expanduser()))  # noqa: PTH100
