@@ -1,7 +1,7 @@
 """Frames of videos: one vector a frame, the average of a CNN's last feature map."""
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +9,7 @@ import torch
 
 from preprocessing.features.extractor import FeaturesNF, as_features
 from preprocessing.features.images import MAX_PIXELS, read_image_bytes
-from preprocessing.features.networks import NetworkOptions, build_cnn
+from preprocessing.features.networks import build_cnn
 from preprocessing.features.videos import decode_frames
 
 _VERSION = 1
@@ -28,7 +28,7 @@ class FrameExtractor:
     name = "frames"
     max_pixels = MAX_PIXELS
 
-    def __init__(self, frames: int = 12, **network: Unpack[NetworkOptions]) -> None:
+    def __init__(self, frames: int = 12, **network: Any) -> None:
         self._frames = frames
         self._network = build_cnn(**network)
 

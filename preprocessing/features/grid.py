@@ -1,11 +1,11 @@
 """Grid features: the cells of the last feature map of any CNN of transformers or torchvision."""
 
-from typing import Unpack
+from typing import Any
 
 from torch import Tensor
 
 from preprocessing.features.extractor import Grid
-from preprocessing.features.networks import NetworkOptions, PixelsCHW, build_cnn
+from preprocessing.features.networks import PixelsCHW, build_cnn
 from preprocessing.features.state_extractor import StateExtractor
 
 
@@ -17,7 +17,7 @@ class GridExtractor(StateExtractor):
 
     name = "grid"
 
-    def __init__(self, **network: Unpack[NetworkOptions]) -> None:
+    def __init__(self, **network: Any) -> None:
         super().__init__(build_cnn(**network))
 
     def vectors(self, state: Tensor) -> Tensor:

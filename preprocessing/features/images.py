@@ -21,7 +21,6 @@ from preprocessing.storage.address import leads_out
 # 1.1 GB, which a machine of 4 GB has next to torch and Ray.
 MAX_PIXELS = 50_000_000
 _MAX_REDUCTION = 8
-_BAND_PIXELS = 1_000_000
 
 # Raster formats only. Left out on purpose: EPS and WMF (hand the file to other programs) and the many exotic
 # formats whose decoders nobody attacks and nobody maintains.
@@ -163,16 +162,28 @@ def _read_address(uri: str) -> bytes:
     return Path(uri).read_bytes()
 
 
-def probe_image(data: bytes, formats: Sequence[str] = FORMATS) -> tuple[str, int, int]:
-    """Read format, width and height from an encoded image's header, decoding no pixel; raises ImageError."""
+@contextmanager
+def _opened(data: bytes, formats: Sequence[str] = FORMATS) -> Iterator[ImageFile.ImageFile]:
+    """Open an encoded image for the block; whatever Pillow raises on a damaged one becomes an ImageError."""
+    if not data:
+        raise ImageError("the file is empty (zero bytes)")
     try:
         with Image.open(_File(data), formats=tuple(formats)) as image:
-            assert image.format is not None  # only images that were made, not read, have none
-            return image.format, *image.size
+            yield image
+    except ImageError:
+        raise
     except UnidentifiedImageError as error:
         raise ImageError(f"not an image in one of the formats {', '.join(formats)}") from error
-    except Exception as error:  # of a damaged file Pillow's decoders raise what they like
+    except MemoryError as error:
+        raise TemporaryImageError("decoding it needs more memory than there is") from error
+    except Exception as error:  # Pillow's decoders raise what they like
         raise ImageError(f"damaged image: {error or type(error).__name__}") from error
+
+
+def probe_image(data: bytes, formats: Sequence[str] = FORMATS) -> tuple[str, int, int]:
+    """Read format, width and height from an encoded image's header, decoding no pixel; raises ImageError."""
+    with _opened(data, formats) as image:
+        return image.format or "", *image.size
 
 
 def decode_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
@@ -186,24 +197,11 @@ def decode_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
     ImageError: empty, in none of FORMATS, damaged or cut short, of more than `max_pixels` pixels, or with pixels that
     have no defined range (floating point, 32-bit integers).
     """
-    if not data:
-        raise ImageError("the file is empty (zero bytes)")
-    try:
-        with Image.open(_File(data), formats=FORMATS) as image:
-            _reduce(image, max_pixels)
-            image.load()
-            turn = _turn(image)
-            return _to_rgb(image if turn is None else image.transpose(turn))
-    except ImageError:
-        raise
-    except UnidentifiedImageError as error:
-        raise ImageError("not an image in a known format") from error
-    except Image.DecompressionBombError as error:
-        raise ImageError(f"too many pixels, more than the limit of {max_pixels}: {error}") from error
-    except MemoryError as error:
-        raise TemporaryImageError("decoding it needs more memory than there is") from error
-    except Exception as error:  # of a damaged file Pillow's decoders raise what they like
-        raise ImageError(f"damaged image: {error or type(error).__name__}") from error
+    with _opened(data) as image:
+        _reduce(image, max_pixels)
+        image.load()
+        turn = _turn(image)
+        return _to_rgb(image if turn is None else image.transpose(turn))
 
 
 def _reduce(image: ImageFile.ImageFile, max_pixels: int) -> None:
@@ -240,7 +238,7 @@ def thumbnail(image: Image.Image) -> bytes:
 
 def is_plain_jpeg(data: bytes) -> bool:
     """Return whether an image is a JPEG of the same pixels to every reader: RGB or grey, and upright."""
-    with Image.open(_File(data), formats=FORMATS) as image:
+    with _opened(data) as image:
         return image.format == "JPEG" and image.mode in ("RGB", "L") and _turn(image) is None
 
 
@@ -255,24 +253,14 @@ def _to_rgb(image: Image.Image) -> Image.Image:
         return _wide_grey_to_rgb(image)
     if image.mode == "F":
         raise ImageError("floating-point pixels (mode F) have no defined range; convert the image to 8 bits")
-    if image.has_transparency_data:
-        return _over_white(image)
-    return image.convert("RGB")
-
-
-def _over_white(image: Image.Image) -> Image.Image:
-    """Lay an image over white, a band of rows at a time: four images of its size would be in memory at once."""
-    result = Image.new("RGB", image.size)
-    rows = max(1, _BAND_PIXELS // image.width)
-    for top in range(0, image.height, rows):
-        box = (0, top, image.width, min(top + rows, image.height))
-        band = image.crop(box)
-        if band.mode in ("La", "RGBa"):  # premultiplied; Pillow converts each to its plain counterpart only
-            band = band.convert({"La": "LA", "RGBa": "RGBA"}[band.mode])
-        colours = band.convert("RGBA")
-        white = Image.new("RGBA", colours.size, (255, 255, 255, 255))
-        result.paste(Image.alpha_composite(white, colours).convert("RGB"), box)
-    return result
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    if image.mode in ("La", "RGBa"):  # premultiplied; Pillow converts each to its plain counterpart only
+        image = image.convert({"La": "LA", "RGBa": "RGBA"}[image.mode])
+    colours = image.convert("RGBA")
+    over_white = Image.new("RGB", image.size, (255, 255, 255))
+    over_white.paste(colours, mask=colours)
+    return over_white
 
 
 def _wide_grey_to_rgb(image: Image.Image) -> Image.Image:

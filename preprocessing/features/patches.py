@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from preprocessing.features.extractor import ExtractorError, Grid
-from preprocessing.features.networks import PixelsCHW, load_transformers
+from preprocessing.features.networks import NetworkOptions, PixelsCHW, load_transformers
 from preprocessing.features.state_extractor import StateExtractor
 
 
@@ -13,22 +13,15 @@ class PatchExtractor(StateExtractor):
     """The patches of a vision transformer's `last_hidden_state`, (N, F) float16 row by row, and its class token.
 
     The image is brought to the model's size as its folder says (ViT-B/16 at 224 pixels: 197 x 768,
-    VSE+2AD's input). Tokens that stand for no place, such as registers, are left out. Arguments and errors are those of
-    :func:`load_transformers`; ExtractorError also where the network is no vision transformer, or lacks a class token.
+    VSE+2AD's input). Tokens that stand for no place, such as registers, are left out. Other arguments are the fields of
+    :class:`NetworkOptions`; ExtractorError also where the network is no vision transformer, or lacks a class token.
     """
 
     name = "patches"
 
-    def __init__(
-        self,
-        weights: str,
-        class_token: bool = True,
-        device: str = "cpu",
-        seed: int | None = None,
-        dtype: str = "float32",
-    ) -> None:
-        super().__init__(load_transformers(weights, None, device, seed, dtype))
-        state = self._network.example_state()
+    def __init__(self, class_token: bool = True, **network: Any) -> None:
+        super().__init__(load_transformers(NetworkOptions(**network)))
+        state, weights = self._network.example_state(), self._network.weights
         if state.ndim != 2:
             raise ExtractorError(f"{weights} is a CNN, which has cells and no patches; use the extractor 'grid'")
         rows, columns = patch_grid(len(state), *self._network.example_pixels().shape[1:])

@@ -4,14 +4,14 @@ Shapes: P boxes, h x w cells, F feature width.
 """
 
 from functools import lru_cache
-from typing import Unpack
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from preprocessing.features.networks import NetworkOptions, build_cnn
+from preprocessing.features.networks import build_cnn
 from preprocessing.features.state_extractor import StateExtractor
 
 LEVELS = (1, 2, 3, 4)
@@ -39,7 +39,7 @@ class PyramidExtractor(StateExtractor):
 
     name = "pyramid"
 
-    def __init__(self, **network: Unpack[NetworkOptions]) -> None:
+    def __init__(self, **network: Any) -> None:
         network.setdefault("image_size", 224)
         super().__init__(build_cnn(**network))
 

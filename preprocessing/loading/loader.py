@@ -113,9 +113,8 @@ class TrainLoader:
         image_tensors = self.images.augmented(images.tolist(), epoch, captions.tolist())
         tokens = [self._tokens(epoch, caption) for caption in captions.tolist()]
         batch = collate(image_tensors, tokens, images, captions, self.caption_encoder.pad_id)
-        return (
-            batch if self.extra is None else replace(batch, extra=self.extra(captions, epoch, batch.tokens_BL.shape[1]))
-        )
+        extra = {} if self.extra is None else self.extra(captions, epoch, batch.tokens_BL.shape[1])
+        return replace(batch, extra=extra)
 
     def _tokens(self, epoch: int, caption: int) -> npt.NDArray[np.int32]:
         ids_L = self.tokens.ids(caption)

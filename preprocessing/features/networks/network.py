@@ -3,8 +3,6 @@
 Shapes: B images, C channels, H x W pixels, h x w cells, N set elements, F feature width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +10,55 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
-from preprocessing.features.networks.pixels import PixelsCHW
+from preprocessing.features.networks.pixels import ImageSize, PixelsCHW
+from preprocessing.features.weights import checked_device
 from preprocessing.reading import damage_as
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions:
+    """A network to load, and how it runs.
+
+    Attributes:
+        weights: of transformers a folder or hub id, see :func:`load_transformers`; of torchvision a file, see
+            :func:`load_torchvision`.
+        network: a CNN of torchvision by name, "resnext101_32x8d", or "resnet101_caffe", bottom-up attention's; None
+            means transformers.
+        image_size: side of the square that the whole image becomes, or "short_600": the short side becomes 600 pixels
+            and the long one at most 1000. None leaves it to the settings that come with the weights.
+        device: where it runs, as torch names it; ExtractorError if there is none such.
+        seed: initialises the network from this number instead of loading trained weights.
+        dtype: what it computes in: "float32", "bfloat16" or "float16".
+    """
+
+    weights: str | None = None
+    network: str | None = None
+    image_size: ImageSize | None = None
+    device: str = "cpu"
+    seed: int | None = None
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        checked_device(self.device)
+
+    def ready(
+        self,
+        name: str,
+        model: nn.Module,
+        forward: Callable[[Tensor], Tensor],
+        pixels: Callable[[Image.Image], PixelsCHW],
+        identity: Mapping[str, Any],
+    ) -> "Network":
+        """Bring a model that is in memory to the device, and return it as a network."""
+        device, dtype = torch.device(self.device), getattr(torch, self.dtype)
+        model.eval().requires_grad_(False).to(device, dtype).to(memory_format=torch.channels_last)
+        size = {} if self.image_size is None else {"image_size": self.image_size}
+        numbers = {} if self.dtype == "float32" else {"dtype": self.dtype}
+        return Network(name, device, pixels, forward, {**identity, "seed": self.seed, **size, **numbers}, dtype)
 
 
 @dataclass(frozen=True)
@@ -77,8 +118,3 @@ class Network:
                 "random); name a network without chance in evaluation"
             )
         return state
-
-
-def dtype_identity(dtype: str) -> dict[str, str]:
-    """Return what an identity says of a network's type of numbers; nothing of float32, as it did before others were."""
-    return {} if dtype == "float32" else {"dtype": dtype}

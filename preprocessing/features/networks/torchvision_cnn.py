@@ -12,9 +12,9 @@ from torchvision import models
 from torchvision.models import get_model, list_models
 
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.networks.network import Network, dtype_identity
-from preprocessing.features.networks.pixels import CAFFE, IMAGENET, ImageSize, pixels_at
-from preprocessing.features.weights import checked_device, is_state, mismatch, read_weights, weights_digest
+from preprocessing.features.networks.network import Network, NetworkOptions
+from preprocessing.features.networks.pixels import CAFFE, IMAGENET, pixels_at
+from preprocessing.features.weights import is_state, mismatch, read_weights, weights_digest
 
 _SUFFIX = "_caffe"
 CAFFE_RESNETS = ("resnet50_caffe", "resnet101_caffe", "resnet152_caffe")
@@ -44,15 +44,8 @@ _UPDOWN_MODULES = {
 _IN_FOLDER = "model.safetensors"
 
 
-def load_torchvision(
-    network: str,
-    weights: str | None = None,
-    image_size: ImageSize | None = None,
-    device: str = "cpu",
-    seed: int | None = None,
-    dtype: str = "float32",
-) -> Network:
-    """A CNN whose state is its last feature map; arguments and errors as of `build_network`.
+def load_torchvision(network: str, options: NetworkOptions) -> Network:
+    """A CNN whose state is its last feature map; errors as of `build_cnn`.
 
     A name that ends in `_caffe` is the topology in which bottom-up attention's detector and the released VSE-infinity
     grids were trained: in the first block of a layer the stride sits on the 1x1 convolution, and the max pooling has no
@@ -62,9 +55,9 @@ def load_torchvision(
     `weights` is a state dict in torchvision's names or VSE-infinity's original_updown_backbone.pth, as safetensors or a
     PyTorch file that holds tensors only; a folder stands for the model.safetensors in it. `image_size` must be given.
     """
-    if image_size is None:
+    weights, seed = options.weights, options.seed
+    if options.image_size is None:
         raise ExtractorError(f"network {network!r} has no preprocessing of its own: give image_size (224, 512, ...)")
-    place, numbers = checked_device(device), getattr(torch, dtype)
     trunk, head = _build(network, 0 if seed is None else seed)
     _check_source(network, weights, seed)
     if weights is not None:
@@ -73,15 +66,10 @@ def load_torchvision(
     identity = {
         "network": network,
         "weights_sha256": weights_digest(trunk.state_dict()),
-        "seed": seed,
         "pixels": normalization.to_json(),
-        "image_size": image_size,
-        **dtype_identity(dtype),
     }
-    trunk.eval().requires_grad_(False)
-    trunk = trunk.to(place, numbers).to(memory_format=torch.channels_last)
     name = weights or f"{network} of seed {seed}"
-    return Network(name, place, pixels_at(normalization, image_size), trunk, identity, numbers)
+    return options.ready(name, trunk, trunk, pixels_at(normalization, options.image_size), identity)
 
 
 def _build(name: str, seed: int) -> tuple[nn.Sequential, set[str]]:

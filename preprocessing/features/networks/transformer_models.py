@@ -24,40 +24,34 @@ from transformers import (
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import MAX_PIXELS, ImageError
-from preprocessing.features.networks.network import Network, dtype_identity
-from preprocessing.features.networks.pixels import ImageSize, Normalization, PixelsCHW, pixels_at
-from preprocessing.features.weights import checked_device, weights_digest
+from preprocessing.features.networks.network import Network, NetworkOptions
+from preprocessing.features.networks.pixels import Normalization, PixelsCHW, pixels_at
+from preprocessing.features.weights import weights_digest
 from preprocessing.reading import damage_as, has_image_settings
 
 _BACKEND = "pil"
 _REMEDY = (
-    "check that the folder is a complete copy with safetensors weights, or that the hub id exists and the network "
-    "reaches the hub (with no network, download the model elsewhere and name the folder)"
+    "check that the folder is a complete copy, with config.json and safetensors weights (for random ones give a seed), "
+    "or that the hub id exists and the network reaches the hub (with no network, download the model elsewhere and name "
+    "the folder)"
 )
 
 
-def load_transformers(
-    weights: str | None,
-    image_size: ImageSize | None = None,
-    device: str = "cpu",
-    seed: int | None = None,
-    dtype: str = "float32",
-) -> Network:
+def load_transformers(options: NetworkOptions) -> Network:
     """A network whose state is its `last_hidden_state`; of a model of images and texts (CLIP) the vision tower.
 
     Weights are read from safetensors only. `weights` names a folder with config.json, preprocessor_config.json or
     processor_config.json (timm's have none) and *.safetensors, or a hub id; with a seed a folder with the JSON files
-    only. `image_size` replaces what these say, but for mean and deviation. Other arguments and errors as of
-    `build_network`.
+    only. `image_size` replaces what these say, but for mean and deviation. Errors as of `build_cnn`.
     """
+    weights, seed = options.weights, options.seed
     if weights is None:
         raise ExtractorError("'weights' is missing: name a folder or hub id (or a network of torchvision by 'network')")
-    place, numbers = checked_device(device), getattr(torch, dtype)
     folder = _local_folder(weights)
-    if folder is not None:
-        _check_files(folder, seeded=seed is not None)
-    elif seed is not None:
+    if seed is not None and folder is None:
         raise ExtractorError(f"a seed was given with the hub id {weights!r}; a seed needs a folder of config files")
+    if seed is not None and any(Path(weights).expanduser().glob("*.safetensors")):
+        raise ExtractorError(f"weights: {folder} holds weights, and a seed was given; leave out the seed to use them")
     with damage_as(ExtractorError, f"weights {weights!r} cannot be loaded", _REMEDY), _quiet_transformers():
         origin: dict[str, Any] = {"local_files_only": folder is not None, "trust_remote_code": False}
         config = AutoConfig.from_pretrained(weights, **origin)
@@ -73,16 +67,12 @@ def load_transformers(
     identity = {
         "config_sha256": _config_digest(model.config),
         "weights_sha256": weights_digest({name: t for name, t in model.state_dict().items() if name not in fresh}),
-        "seed": seed,
         "processor": _settings(processor),
         "backend": _BACKEND,
-        **({} if image_size is None else {"image_size": image_size}),
-        **dtype_identity(dtype),
     }
-    model.eval().requires_grad_(False)
-    model = model.to(place, numbers).to(memory_format=torch.channels_last)
-    pixels = _Processed(processor) if image_size is None else pixels_at(_normalization(processor), image_size)
-    return Network(weights, place, pixels, partial(_last_state, model), identity, numbers)
+    size = options.image_size
+    pixels = _Processed(processor) if size is None else pixels_at(_normalization(processor), size)
+    return options.ready(weights, model, partial(_last_state, model), pixels, identity)
 
 
 def _last_state(model: Any, pixels_BCHW: torch.Tensor) -> torch.Tensor:
@@ -159,19 +149,6 @@ def _local_folder(weights: str) -> Path | None:
             "*.safetensors and settings for images, or a hub id such as microsoft/resnet-50"
         )
     return None
-
-
-def _check_files(folder: Path, seeded: bool) -> None:
-    if not (folder / "config.json").is_file():
-        raise ExtractorError(f"weights: {folder} holds no config.json; copy it there from the model's release")
-    has_weights = any(folder.glob("*.safetensors"))
-    if seeded and has_weights:
-        raise ExtractorError(f"weights: {folder} holds weights, and a seed was given; leave out the seed to use them")
-    if not seeded and not has_weights:
-        raise ExtractorError(
-            f"weights: {folder} holds no *.safetensors; copy the weights there (transformers' save_pretrained converts "
-            "older formats), or give a seed for a randomly initialised network"
-        )
 
 
 def _check_image_settings(folder: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image, ImageFile
 
 from preprocessing.datasets.scenes import render_scene
-from preprocessing.features import ImageError, decode_image, images, load_image, read_image_bytes
+from preprocessing.features import ImageError, decode_image, load_image, read_image_bytes
 from preprocessing.features.images import FORMATS, MAX_PIXELS, bounded_image
 
 RED, GREEN, WHITE = (255, 0, 0), (0, 255, 0), (255, 255, 255)
@@ -186,16 +186,16 @@ BOMB = png(20_000, 20_000, 8, 2, b"")
 
 REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     "zero bytes": (lambda: b"", r"empty \(zero bytes\)"),
-    "text": (lambda: b"This is no picture.\n", "not an image in a known format"),
-    "SVG": (lambda: b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image in a known format"),
-    "HTML error page": (lambda: b"<!DOCTYPE html><title>404</title>", "not an image in a known format"),
-    "PDF": (lambda: b"%PDF-1.7\n", "not an image in a known format"),
-    "EPS is never handed to Ghostscript": (lambda: encode(photo(), "EPS"), "not an image in a known format"),
+    "text": (lambda: b"This is no picture.\n", "not an image in one of the formats"),
+    "SVG": (lambda: b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image in one of the formats"),
+    "HTML error page": (lambda: b"<!DOCTYPE html><title>404</title>", "not an image in one of the formats"),
+    "PDF": (lambda: b"%PDF-1.7\n", "not an image in one of the formats"),
+    "EPS is never handed to Ghostscript": (lambda: encode(photo(), "EPS"), "not an image in one of the formats"),
     "only the first bytes": (lambda: encode(photo(), "JPEG")[:3], "not an image|damaged"),
     "truncated JPEG": (lambda: encode(photo((400, 300)), "JPEG")[:3000], "damaged image: .*truncated"),
     "truncated PNG": (lambda: encode(photo((400, 300)), "PNG")[:600], "damaged image"),
     "corrupt PNG": (lambda: encode(photo(), "PNG").replace(b"IDAT", b"IDAT\x00", 1), "damaged image"),
-    "bomb by its header": (lambda: BOMB, r"pixels, more than the limit of 50000000"),
+    "bomb by its header": (lambda: BOMB, "decompression bomb"),
     "bomb just over the limit": (lambda: png(MAX_PIXELS + 1, 1, 8, 0, b""), "pixels, more than the limit"),
     "bomb of text": (
         lambda: png(1, 1, 8, 0, b"\x00\x00", chunk(b"zTXt", b"k\x00\x00" + zlib.compress(b"x" * 3_000_000))),
@@ -339,15 +339,6 @@ def test_transparency_takes_the_memory_of_two_images() -> None:
     """It took five: 0.7 MB of a PNG of 179 million pixels became 3.4 GB. One of them was there before."""
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, timeout=120, check=True)
     assert int(done.stdout) <= 8
-
-
-@pytest.mark.parametrize("kind", ["RGBA over white", "LA over white", "palette, half transparent", "16-bit RGBA"])
-def test_bands_of_rows_are_seen_by_nobody(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Image.open(io.BytesIO(CONVERTED[kind][0]())) as small:
-        data = encode(small.resize((31, 29), Image.Resampling.NEAREST), "PNG")
-    whole = np.asarray(decode_image(data))
-    monkeypatch.setattr(images, "_BAND_PIXELS", 100)
-    assert np.array_equal(np.asarray(decode_image(data)), whole)
 
 
 def test_a_jpeg_above_the_limit_is_decoded_at_a_fraction_of_its_sides() -> None:

@@ -15,6 +15,7 @@ from torchvision.models import get_model
 from torchvision.models import resnet as tv_resnet
 
 from preprocessing.features import ExtractorError, ImageError, build_extractor, load_image
+from preprocessing.features.networks import NetworkOptions
 from preprocessing.features.networks.pixels import SHORT_600, resized, target_size
 from preprocessing.features.networks.torchvision_cnn import load_torchvision
 from tests.preprocessing.features.arrays import arrays
@@ -78,7 +79,7 @@ def test_every_family_ends_at_its_last_feature_map(name: str) -> None:
         torch.manual_seed(5)
         model = get_model(name, weights=None).eval()
     model.avgpool.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    network = load_torchvision(name, image_size=64, seed=5)
+    network = load_torchvision(name, NetworkOptions(image_size=64, seed=5))
     pixels = network.pixels(load_image(SCENES[0]))
     with torch.no_grad():
         model(torch.from_numpy(pixels)[None])
