@@ -213,7 +213,9 @@ def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None
     if weights is not None and Path(weights).exists():
         _write_weights(directory / WEIGHTS, name, options.get("network"), Path(weights))
         options["weights"] = {"folder": WEIGHTS}
-    content = {"name": name, "options": options, "plugins": registry.origins([("extractor", name)])}
+    content = {"name": name, "options": options}
+    if plugins := registry.origins([("extractor", name)]):
+        content["plugins"] = plugins
     (directory / EXTRACTOR).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     write_digests(directory)
 
