@@ -61,7 +61,7 @@ def _variant_problem(key: str, context: Mapping[str, Any], value: Any, origin: s
         return f"{key}: must be a mapping with the key {discriminator!r}; got {value!r:.200}{origin}"
     if discriminator not in value:
         return f"{key}.{discriminator}: is missing; it says which variant of {key} is meant{origin}"
-    tag, expected = value[discriminator], ", ".join(choices)
+    tag, expected = value[discriminator], ", ".join(choices) or "those that plugins add, none so far"
     return f"{key}.{discriminator}: must be one of {expected}; got {tag!r:.99}{origin}{did_you_mean(str(tag), choices)}"
 
 
