@@ -29,8 +29,10 @@ from vse_core.digests import file_digest, json_digest
 if TYPE_CHECKING:
     from torch import nn
 
+    from pipelines.config import StageSettings
     from pipelines.config.training import ProtocolSettings
     from pipelines.evaluation.protocols import Embedded, Results
+    from pipelines.stages.stage import Stage
     from preprocessing.datasets import Dataset
     from preprocessing.features import Extractor
     from vse_core.losses import GlobalLoss
@@ -76,7 +78,7 @@ class Registrar:
 
     Settings are a class of `pipelines.schema.fields.Strict`, or of the family's own base, in which a `Literal` names
     the part: `name: Literal["median"]`; data sets have a `format`, extractors an `extractor`. The other fields are the
-    part's options. Every method raises ConfigError if there is a part of the name already.
+    part's options. Every method raises ValueError if there is a part of the name already.
     """
 
     def __init__(self, plugin: Plugin) -> None:
@@ -110,6 +112,13 @@ class Registrar:
         """Add a protocol, which `evaluation.added` of a configuration asks for: `evaluate(embedded, settings)`."""
         self._add("protocol", settings, evaluate)
 
+    def stage(self, settings: type[StageSettings], stage: Stage) -> None:
+        """Add a stage after all others, which `stages` of a configuration asks for."""
+        from pipelines.stages.registry import add
+
+        add(stage)
+        self._add("stage", settings, stage.run)
+
     def _add(
         self, family: str, settings: type[Strict], build: Callable[..., Any], builders: dict[str, Any] | None = None
     ) -> None:
@@ -118,7 +127,7 @@ class Registrar:
         for name in variants.names(settings):
             if name in variants.classes:
                 other = _OF_SETTINGS.get(variants.classes[name], "the package itself")
-                raise ConfigError(f"plugins: {self._plugin} adds the {family} {name!r}, which {other} has already")
+                raise ValueError(f"it adds the {family} {name!r}, which {other} has already")
             registry.add(family, name, build, str(self._plugin))
             if builders is not None:
                 builders[name] = build
@@ -153,7 +162,10 @@ def _load(reference: str) -> None:
         if not hasattr(module, "register"):
             raise ConfigError(f"plugins: {reference} is not a plugin: it has no function register(vse)")
         _LOADED[name] = Plugin.of(reference, module)
-        module.register(Registrar(_LOADED[name]))
+        try:
+            module.register(Registrar(_LOADED[name]))
+        except ValueError as error:
+            raise ConfigError(f"plugins: {reference}: {error}") from error
     elif loaded.reference != reference:
         raise ConfigError(f"plugins: {reference} has the name of {loaded}; rename one of them")
 

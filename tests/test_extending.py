@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -18,8 +19,12 @@ from pipelines import plugins
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.runtime.stage import manifest_in
 from pipelines.schema.variants import FAMILIES
-from pipelines.stages import extract, train
+from pipelines.stages.extract import run as extract
+from pipelines.stages.extract.identity import extractor_options
+from pipelines.stages.extract.plan import Split
+from pipelines.stages.registry import STAGES
 from pipelines.stages.runner import plan_stages, run_stages
+from pipelines.stages.train import run as train
 from pipelines.training.readers import open_splits
 from pipelines.training.trainer import Trainer
 from pipelines.training.worker import TrainingJob
@@ -48,7 +53,7 @@ BASE: dict[str, Any] = {
 def unloaded() -> Iterator[None]:
     """Forget the plugins of a test at its end."""
     tables: list[dict[Any, Any]] = [variants.classes for variants in FAMILIES.values()]
-    tables += [DATASET_FORMATS, EXTRACTORS, registry._ADDED, registry._ORIGINS, plugins._LOADED]
+    tables += [DATASET_FORMATS, EXTRACTORS, STAGES, registry._ADDED, registry._ORIGINS, plugins._LOADED]
     before = [dict(table) for table in tables]
     yield
     for table, content in zip(tables, before, strict=True):
@@ -78,8 +83,8 @@ def folder(tmp_path: Path) -> Path:
 def pipeline(monkeypatch: pytest.MonkeyPatch, work_dir: Path) -> Pipeline:
     """Runs the pipeline of a configuration in this process, instead of Ray's."""
 
-    def make_shards(config: PipelineConfig, splits: list[extract.Split], tracker: object) -> None:
-        options = extract.extractor_options(config.features)
+    def make_shards(config: PipelineConfig, splits: list[Split], tracker: object) -> None:
+        options = extractor_options(config.features)
         actor = extract._Extraction(config.features.extractor, options, 8, 1, 60.0, config.mirror)
         actor.prepare()
         for split in splits:
@@ -97,7 +102,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch, work_dir: Path) -> Pipeline:
 
     def run(file: Path) -> PipelineConfig:
         config = load_config(file, [f"work_dir={work_dir}"])
-        run_stages(config, ["extract", "train", "evaluate"])
+        run_stages(config, [name for name in STAGES if name not in ("index", "register")])
         return config
 
     monkeypatch.setattr(extract, "_make_shards", make_shards)
@@ -113,6 +118,8 @@ def test_each_example_runs_to_the_end(name: str, folder: Path, pipeline: Pipelin
     assert 0 <= metrics["rsum"] <= 600
     if name == "by_length":
         assert {"by_length/short", "by_length/long"} <= metrics.keys()
+    if name == "arrays":
+        assert np.load(plans["arrays"].output("images")).dtype == np.float16
     if name == "median":
         model = plans["train"].output("best")
         assert isinstance(load_model(model).image_encoder.pooling, sys.modules["median"].Median)
@@ -164,7 +171,7 @@ MISTAKES = {
     "plugins: [absent_parts]": "plugins: absent_parts cannot be imported: ModuleNotFoundError",
     "plugins: [broken]": "broken.py cannot be imported: ZeroDivisionError: division by zero",
     "plugins: [empty]": "empty.py is not a plugin: it has no function register(vse)",
-    "plugins: [median, again]": "again.py adds the pooling 'median', which the plugin",
+    "plugins: [median, again]": "again.py: it adds the pooling 'median', which the plugin",
     "plugins: [json]": "json.py cannot be imported: ImportError: there is a module json already",
     "evaluation: {added: [{name: x}]}": "evaluation.added.0.name: must be one of those that plugins add, none so far",
 }

@@ -29,7 +29,7 @@ class Stage:
     `needs` is what the model must have ("embeddings" to search) or what something must read ("graphs" of the captions)
     for the stage to be of use; `is_reported` says whether a run of it leaves a report behind. `check_cluster` refuses a
     cluster that the stage will not fit into, before the stages in front of it have worked for hours. `log_headlines`
-    logs what the pipeline's own run shows of the stage.
+    logs what the pipeline's own run shows of the stage. `is_added`: a plugin's, of use to those who ask for it.
     """
 
     name: str
@@ -39,9 +39,12 @@ class Stage:
     is_reported: bool = False
     check_cluster: Callable[[PipelineConfig], None] | None = None
     log_headlines: Callable[[PipelineConfig, StagePlan, Tracker], None] | None = None
+    is_added: bool = False
 
     def is_useful(self, config: PipelineConfig) -> bool:
         """Return whether the configuration has what the stage needs."""
+        if self.is_added and all(settings.name != self.name for settings in config.stages):
+            return False
         if self.needs == "graphs":
             return config.reads_graphs
         return self.needs is None or config.kind.has_embeddings
