@@ -3,16 +3,15 @@
 For plain image-text retrieval, where every caption has one image, `rank_retrieval` finds both directions at once.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from vse_core.evaluation.members import Member, compare, comparisons, unified_members
+from vse_core.evaluation.members import Member, compare, comparisons, mean_similarities, unified_members
 from vse_core.evaluation.nearest import best_pair_similarities
-from vse_core.evaluation.ranks import Ranks, RelevantItems, nan_as_worst, rank_queries
+from vse_core.evaluation.ranks import Ranks, RelevantItems, rank_queries
 from vse_core.outputs import Images, Texts
 from vse_core.similarity import similarity_matrix
 
@@ -43,29 +42,19 @@ def rank_direction(
         ValueError: a query has no relevant item, an item is not in the gallery, or the direction is within one kind and
             a member has no embeddings.
     """
-    gallery = _Gallery(members, direction, queries_Q)
-    return rank_queries(gallery.similarities, relevant_items, gallery.items, gallery.views)
+    pairs = unified_members(members)
+    ends = {"i": len(pairs[0][0]), "t": len(pairs[0][1])}
+    asked_Q = torch.arange(ends[direction[0]]) if queries_Q is None else queries_Q
+    views = max(comparisons(*pair) for pair in pairs) if "i" in direction else 1
 
-
-class _Gallery:
-    """The gallery of a direction: its number of `items`, and the similarities of a run of queries with all of them."""
-
-    def __init__(self, members: Sequence[Member], direction: Direction, queries_Q: Tensor | None) -> None:
-        self._pairs = unified_members(members)
-        ends = {"i": len(self._pairs[0][0]), "t": len(self._pairs[0][1])}
-        self._direction: Direction = direction
-        self._queries_Q = torch.arange(ends[direction[0]]) if queries_Q is None else queries_Q
-        self.items = ends[direction[-1]]
-        views = max(comparisons(*pair) for pair in self._pairs) if "i" in direction else 1
-        self.views = views**2 if direction == "i2i" else views
-
-    def similarities(self, run: slice) -> Tensor:
-        queries_q = self._queries_Q[run]
-        each_qN = (_similarities(images, texts, self._direction, queries_q) for images, texts in self._pairs)
-        sims_qN = nan_as_worst(functools.reduce(torch.add, each_qN) / len(self._pairs))
-        if self._direction[0] == self._direction[-1]:
+    def similarities(run: slice) -> Tensor:
+        queries_q = asked_Q[run]
+        sims_qN = mean_similarities(pairs, lambda *pair: _similarities(*pair, direction, queries_q))
+        if direction[0] == direction[-1]:
             sims_qN[torch.arange(len(sims_qN)), queries_q] = -torch.inf
         return sims_qN
+
+    return rank_queries(similarities, relevant_items, ends[direction[-1]], views**2 if direction == "i2i" else views)
 
 
 def _similarities(images: Images, texts: Texts, direction: Direction, queries_q: Tensor) -> Tensor:

@@ -3,11 +3,13 @@
 B images, C captions, K views, D embedding.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from vse_core.evaluation.ranks import nan_as_worst
 from vse_core.outputs import Images, Texts
 from vse_core.similarity import similarity_matrix
 
@@ -41,3 +43,9 @@ def comparisons(images: Images, texts: Texts) -> int:
     if isinstance(images, Tensor):
         return images.shape[1] if images.dim() == 3 else 1
     return images.numbers_per_pair(texts)
+
+
+def mean_similarities(members: Sequence[Member], compare_member: Callable[[Images, Texts], Tensor]) -> Tensor:
+    """Return the mean of the members' similarities, those that are not numbers as :func:`nan_as_worst` says."""
+    total = functools.reduce(torch.add, (compare_member(images, texts) for images, texts in members))
+    return nan_as_worst(total / len(members) if len(members) > 1 else total)

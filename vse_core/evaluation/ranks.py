@@ -78,62 +78,68 @@ class RankAccumulator:
     """
 
     def __init__(self, queries: int, device: torch.device) -> None:
-        self._ranks_Q = torch.zeros(queries, dtype=torch.int64, device=device)
-        self._tied_Q = torch.zeros(queries, dtype=torch.bool, device=device)
-        self._relevant_Q = torch.full((queries,), -1, device=device)
         # In float64, into which and back from which every similarity goes unchanged.
-        self._similarity_Q = torch.full((queries,), -torch.inf, dtype=torch.float64, device=device)
-        self._top_Q = torch.full((queries,), -1, device=device)
-        self._top_similarity_Q = torch.full((queries,), -torch.inf, dtype=torch.float64, device=device)
+        lowest_Q = torch.full((queries,), -torch.inf, dtype=torch.float64, device=device)
+        none_Q = torch.full((queries,), -1, device=device)
+        ranks_Q = torch.zeros_like(none_Q)
+        self._found = Ranks(ranks_Q, ranks_Q.bool(), none_Q, lowest_Q, none_Q.clone(), lowest_Q.clone())
 
     def start(self, tile_qn: Tensor, queries: slice, first_item: int, query_P: Tensor, item_P: Tensor) -> None:
         """Take the tile that holds all relevant items of its run of queries; the run of items begins at ``first_item``.
 
         ``query_P`` and ``item_P`` are the relevant pairs, counted from the tile's first; every query has a pair.
         """
-        relevant_P = tile_qn[query_P, item_P]
-        relevant_P = relevant_P.masked_fill(relevant_P.isposinf(), -torch.inf)
-        best_q = torch.full_like(tile_qn[:, 0], -torch.inf).scatter_reduce(0, query_P, relevant_P, "amax")
-        is_best_P = relevant_P == best_q[query_P]
-        last_q = item_P.new_full((len(best_q),), -1)
-        last_q = last_q.scatter_reduce(0, query_P, torch.where(is_best_P, item_P, -1), "amax")
-        higher_q, as_high_q = _counts(tile_qn, best_q)
-        equal_q = as_high_q - higher_q
-        self._tied_Q[queries] = equal_q > torch.zeros_like(higher_q).index_add(0, query_P, is_best_P.long())
-        # Only where there are equals does their order matter, and that is rare.
-        (among_equals,) = (equal_q > 1).nonzero(as_tuple=True)
-        if len(among_equals):
-            later_en = torch.arange(tile_qn.shape[1], device=tile_qn.device) > last_q[among_equals].unsqueeze(1)
-            equal_en = tile_qn[among_equals] == best_q[among_equals].unsqueeze(1)
-            higher_q[among_equals] += (equal_en & later_en).sum(dim=1)
-        self._ranks_Q[queries] = higher_q
-        self._relevant_Q[queries] = last_q + first_item
-        self._similarity_Q[queries] = best_q.double()
         self._look_for_top(tile_qn, queries, first_item)
+        relevant_P = tile_qn[query_P, item_P]
+        worst_P = relevant_P.masked_fill(relevant_P.isposinf(), -torch.inf)
+        best_q = torch.full_like(tile_qn[:, 0], -torch.inf).scatter_reduce(0, query_P, worst_P, "amax")
+        last_P = torch.where(worst_P == best_q[query_P], item_P + first_item, -1)
+        found = self._found[queries]
+        found.relevant_Q.scatter_reduce_(0, query_P, last_P, "amax")
+        found.similarity_Q.copy_(best_q)
+        # The best relevant item is ranked among irrelevant ones: nothing is above or equal to what is not a number.
+        tile_qn[query_P, item_P] = relevant_P.masked_fill(~relevant_P.isposinf(), torch.nan)
+        self._rank(tile_qn, queries, first_item)
+        tile_qn[query_P, item_P] = relevant_P
 
     def add(self, tile_qn: Tensor, queries: slice, first_item: int) -> None:
-        """Take a tile without relevant items of its queries; its run of items lies wholly before or behind theirs."""
-        higher_q, as_high_q = _counts(tile_qn, self._similarity_Q[queries].to(tile_qn.dtype))
-        is_later_q = first_item > self._relevant_Q[queries]
-        self._ranks_Q[queries] += torch.where(is_later_q, as_high_q, higher_q)
-        self._tied_Q[queries] |= as_high_q > higher_q
+        """Take a tile without relevant items of its queries."""
         self._look_for_top(tile_qn, queries, first_item)
+        self._rank(tile_qn, queries, first_item)
 
     def ranks(self) -> Ranks:
-        """The ranks, when all tiles have come by, on the CPU."""
-        return Ranks(**{name.removeprefix("_"): values_Q.cpu() for name, values_Q in vars(self).items()})
+        """Return the ranks after the last tile, on the CPU."""
+        return Ranks(**{name: values_Q.cpu() for name, values_Q in vars(self._found).items()})
+
+    def _rank(self, tile_qn: Tensor, queries: slice, first_item: int) -> None:
+        """Count the items that come before each query's best relevant one: more similar ones, and equal later ones."""
+        found = self._found[queries]
+        best_q1 = found.similarity_Q.to(tile_qn.dtype).unsqueeze(1)
+        # Comparing into floats and adding those up takes a quarter of the time that Booleans take, and is as exact: a
+        # tile has fewer than 2**24 columns.
+        above_qn = torch.empty_like(tile_qn)
+        higher_q = torch.gt(tile_qn, best_q1, out=above_qn).sum(dim=1).long()
+        as_high_q = torch.ge(tile_qn, best_q1, out=above_qn).sum(dim=1).long()
+        is_tied_q = as_high_q > higher_q
+        # Only equals are asked for their order, and they are rare.
+        (tied,) = is_tied_q.nonzero(as_tuple=True)
+        if len(tied):
+            place_n = torch.arange(first_item, first_item + tile_qn.shape[1], device=tile_qn.device)
+            is_later_en = place_n > found.relevant_Q[tied].unsqueeze(1)
+            higher_q[tied] += ((tile_qn[tied] == best_q1[tied]) & is_later_en).sum(dim=1)
+        found.ranks_Q.add_(higher_q)
+        found.tied_Q.logical_or_(is_tied_q)
 
     def _look_for_top(self, tile_qn: Tensor, queries: slice, first_item: int) -> None:
         """Remember the most similar item of each query; of equals the later one."""
-        highest_q, top_q, so_far_q = tile_qn.amax(dim=1), self._top_Q[queries], self._top_similarity_Q[queries]
-        is_new_q = (highest_q > so_far_q) | ((highest_q == so_far_q) & (first_item > top_q))
-        (new,) = is_new_q.nonzero(as_tuple=True)
-        if not len(new):
-            return
-        places_n = torch.arange(tile_qn.shape[1], device=tile_qn.device)
-        is_top_en = tile_qn[new] == highest_q[new].unsqueeze(1)
-        top_q[new] = torch.where(is_top_en, places_n, -1).amax(dim=1) + first_item
-        so_far_q[new] = highest_q[new].double()
+        found, highest_q = self._found[queries], tile_qn.amax(dim=1)
+        is_equal_and_later_q = (highest_q == found.top_similarity_Q) & (first_item > found.top_Q)
+        (new,) = ((highest_q > found.top_similarity_Q) | is_equal_and_later_q).nonzero(as_tuple=True)
+        if len(new):
+            place_n = torch.arange(first_item, first_item + tile_qn.shape[1], device=tile_qn.device)
+            is_top_en = tile_qn[new] == highest_q[new].unsqueeze(1)
+            found.top_Q[new] = torch.where(is_top_en, place_n, -1).amax(dim=1)
+            found.top_similarity_Q[new] = highest_q[new].double()
 
 
 def rank_queries(
@@ -175,13 +181,3 @@ def query_runs(relevant_items: RelevantItems, items: int, views: int = 1) -> Ite
 def nan_as_worst(similarities: Tensor) -> Tensor:
     """Make similarities that are not numbers the highest, in place: no item is found by having none."""
     return similarities.nan_to_num_(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf)
-
-
-def _counts(tile_qn: Tensor, best_q: Tensor) -> tuple[Tensor, Tensor]:
-    """Count the items that are more similar than each query's best relevant one, and those at least as similar."""
-    # Comparing into floats and adding those up takes a quarter of the time that Booleans take, and is as exact: a tile
-    # has fewer than 2**24 columns.
-    found_qn = torch.empty_like(tile_qn)
-    higher_q = torch.gt(tile_qn, best_q.unsqueeze(1), out=found_qn).sum(dim=1)
-    as_high_q = torch.ge(tile_qn, best_q.unsqueeze(1), out=found_qn).sum(dim=1)
-    return higher_q.long(), as_high_q.long()

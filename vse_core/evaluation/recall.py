@@ -1,16 +1,15 @@
 """Image-text retrieval metrics: recall at K, median and mean rank, RSUM, in tiles and exact under ties."""
 
-import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from vse_core.evaluation.members import Member, compare, comparisons, unified_members
-from vse_core.evaluation.ranks import RankAccumulator, Ranks, nan_as_worst
+from vse_core.evaluation.members import Member, compare, comparisons, mean_similarities, unified_members
+from vse_core.evaluation.ranks import RankAccumulator, Ranks
 from vse_core.outputs import Images, Texts
 
 # Similarities of a tile: 1 MiB of them stay in a core's cache while they are compared; a GPU wants many at once.
@@ -90,7 +89,7 @@ class RetrievalRanks:
         size = len(self.captions_B) // self.folds
         return [
             RetrievalRanks(self.image_to_text[images], self.text_to_image[captions], self.captions_B[images], 1)
-            for images, captions in _runs(self.captions_B, size)
+            for images, captions in _runs(self.captions_B, [size] * self.folds)
         ]
 
     def result(self) -> RetrievalResult:
@@ -156,8 +155,7 @@ def rank_retrieval(
     for cut in folds:
         if cut < 1 or images % cut:
             raise ValueError(f"{images} images cannot be cut into {cut} folds of equal size")
-    similarities = _mean_similarities(members)
-    device = members[0][1].device
+    pairs, device = unified_members(members), members[0][1].device
     accumulators = {cut: (RankAccumulator(images, device), RankAccumulator(captions, device)) for cut in folds}
     blocks = _blocks(counts_B, folds, sum(comparisons(*member) for member in members), device)
     image_of_C = torch.repeat_interleave(torch.arange(images), counts_B).to(device)
@@ -165,7 +163,7 @@ def rank_retrieval(
         together = [cut for cut in accumulators if images_p.start * cut // images == images_q.start * cut // images]
         if not together:
             continue
-        tile_bc = nan_as_worst(similarities(images_p, captions_q))
+        tile_bc = mean_similarities([(each[images_p], texts[captions_q]) for each, texts in pairs], compare)
         for of_images, of_captions in (accumulators[cut] for cut in together):
             if images_p == images_q:
                 image_c = image_of_C[captions_q] - images_p.start
@@ -211,18 +209,6 @@ def checked_counts(
     return counts_O
 
 
-def _mean_similarities(members: Sequence[Member]) -> Callable[[slice, slice], Tensor]:
-    """Return a function of a run of images and a run of captions to their similarities (b, c)."""
-    pairs = unified_members(members)
-
-    def similarities(images: slice, captions: slice) -> Tensor:
-        each_bc = (compare(of_images[images], of_texts[captions]) for of_images, of_texts in pairs)
-        sum_bc = functools.reduce(torch.add, each_bc)
-        return sum_bc / len(pairs) if len(pairs) > 1 else sum_bc
-
-    return similarities
-
-
 def _blocks(counts_B: Tensor, folds: Sequence[int], views: int, device: torch.device) -> list[Block]:
     """Cut images into runs, none across two folds, each with the run of its captions."""
     images = len(counts_B)
@@ -238,9 +224,9 @@ def _blocks(counts_B: Tensor, folds: Sequence[int], views: int, device: torch.de
     return _runs(counts_B, sizes)
 
 
-def _runs(counts_B: Tensor, sizes: int | list[int]) -> list[Block]:
+def _runs(counts_B: Tensor, sizes: Sequence[int]) -> list[Block]:
     """Cut images into runs of these sizes; each run with the run of its captions."""
-    images = [0, *itertools.accumulate([sizes] * (len(counts_B) // sizes) if isinstance(sizes, int) else sizes)]
+    images = [0, *itertools.accumulate(sizes)]
     starts_B1 = torch.cat([counts_B.new_zeros(1), counts_B.cumsum(0)])
     captions = starts_B1[images].tolist()
     image_runs, caption_runs = ([slice(*pair) for pair in itertools.pairwise(edges)] for edges in (images, captions))
