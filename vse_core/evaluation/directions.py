@@ -49,7 +49,7 @@ def rank_direction(
 
     def similarities(run: slice) -> Tensor:
         queries_q = asked_Q[run]
-        sims_qN = mean_similarities(pairs, lambda *pair: _similarities(*pair, direction, queries_q))
+        sims_qN = mean_similarities(pairs, lambda images, texts: _similarities(images, texts, direction, queries_q))
         if direction[0] == direction[-1]:
             sims_qN[torch.arange(len(sims_qN)), queries_q] = -torch.inf
         return sims_qN
