@@ -50,13 +50,11 @@ def open_splits(
     shuffle_shards: int | None,
     train: SplitPaths,
     evaluation: SplitPaths,
-    machines: int = 1,
 ) -> Iterator[tuple[SplitData, SplitData]]:
     """Open readers of a feature of the training and the evaluation split for the block, by their tables.
 
     Where a storage has the shards and `storage.cache_gb` is too small for them, only those of the training split are
-    copied as they are needed; the rest has to fit. On so many machines that each reads less than all of a shard, the
-    training images are fetched one by one instead. Raises as :func:`open_captions`, and ShardError where a table is
+    copied as they are needed; the rest has to fit. Raises as :func:`open_captions`, and ShardError if a table is
     damaged.
     """
     window = _window(mirror, shuffle_shards, train, evaluation)
@@ -64,17 +62,9 @@ def open_splits(
     with mirror.pinned(evaluation.shards, *tables, *([train.shards] if window is None else [])):
         index = _index(train, are_here=window is None)
         streamed: dict[str, Any] = {}
-        if window is not None and _reads_less(index, machines):
-            streamed = {"read_range": mirror.read_range}
-        elif window is not None:
+        if window is not None:
             streamed = {"max_open_shards": 2 * window + _SPARE, "pin": mirror.pinned_shard}
         yield _opened(train, feature, index, **streamed), _opened(evaluation, feature, _index(evaluation))
-
-
-def _reads_less(index: SplitIndex, machines: int) -> bool:
-    """Return whether the captions that a machine reads are fewer than the images, which it would else copy all."""
-    images, captions = len(index.caption_starts) - 1, int(index.caption_starts[-1])
-    return captions < machines * images and len(index.checksums) == images
 
 
 def _index(split: SplitPaths, are_here: bool = True) -> SplitIndex:

@@ -53,10 +53,7 @@ def train_worker(job: TrainingJob) -> dict[str, Any]:
     # Ray gives a worker one thread whatever it was promised.
     torch.set_num_threads(max(1, int(settings.training.cpus_per_worker)))
     shuffle_shards = settings.training.shuffle_shards
-    group = ray.train.get_context()
-    machines = -(-group.get_world_size() // group.get_local_world_size())
-    paths = job.train, job.evaluation
-    with open_splits(mirror, settings.feature, shuffle_shards, *paths, machines) as (train, evaluation):
+    with open_splits(mirror, settings.feature, shuffle_shards, job.train, job.evaluation) as (train, evaluation):
         job.folder.recover()
         check_digests(job.folder.path)
         return _train(job, train, evaluation)

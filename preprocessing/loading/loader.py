@@ -23,9 +23,6 @@ from preprocessing.shards.reader import ShardReader
 CaptionInputs = Callable[[npt.NDArray[np.int64], int, int], dict[str, torch.Tensor]]
 """Inputs of a batch besides the tokens of its captions, by name: of their numbers (B,), the epoch, and L."""
 
-# Batches whose images are fetched one by one while others are trained on.
-_BATCHES_AHEAD = 8
-
 
 @dataclass(eq=False)
 class TrainLoader:
@@ -90,12 +87,8 @@ class TrainLoader:
         return self._timed(prefetch(batches, self.prefetch))
 
     def _batches(self, epoch: int, start_step: int) -> Iterator[Batch]:
-        """Yield the batches from a step on, while the shards of the next window, or the next images, are fetched."""
+        """Yield the batches from a step on, while the shards of the next window are fetched."""
         ahead = self.sampler.window_steps if self.reader.is_streamed else None
-        if self.reader.is_remote:
-            ahead = _BATCHES_AHEAD
-            for step in range(start_step, min(start_step + ahead, self.steps_per_epoch)):
-                self._fetch(epoch, step)
         for step in range(start_step, self.steps_per_epoch):
             if ahead is not None and step + ahead < self.steps_per_epoch:
                 self._fetch(epoch, step + ahead)

@@ -18,7 +18,6 @@ from preprocessing.reading import parse_json, reason
 from preprocessing.shards.caption_table import as_table, caption_counts, caption_texts, check_record, read_table
 from preprocessing.shards.index import FIX, ShardError, check_digest, verify_shard
 from preprocessing.shards.open_shards import OpenShards, Pin
-from preprocessing.shards.remote_members import Place, ReadRange, RemoteMembers
 from preprocessing.shards.split_index import FILES, SplitIndex, member_places
 from preprocessing.storage.mirror import table_path
 
@@ -53,14 +52,12 @@ class ShardReader:
         max_open_shards: how many tars are mapped at once; each takes one file descriptor.
         verify: compare each sample with its checksum when it is first read; shards of earlier versions may have none.
         pin: keeps a tar on this machine for as long as its block lasts; None where all are local.
-        read_range: reads samples out of tars that stay where they are; needs their checksums.
         index: of the directory and the feature; by default :meth:`SplitIndex.read`, which raises ShardError.
 
     Attributes:
         index: places of the samples.
         caption_starts: flat number of each image's first caption, then the number of all captions, int64 (images + 1,).
         is_streamed: tars are fetched on demand.
-        is_remote: samples are fetched on demand, and the tars are not.
     """
 
     def __init__(
@@ -70,7 +67,6 @@ class ShardReader:
         max_open_shards: int = 256,
         verify: bool = False,
         pin: Pin | None = None,
-        read_range: ReadRange | None = None,
         index: SplitIndex | None = None,
     ) -> None:
         self.directory = Path(directory)
@@ -82,8 +78,6 @@ class ShardReader:
         self._pin = pin
         self._unchecked = np.full(len(self), verify and len(self.index.checksums) == len(self))
         self._open = OpenShards(self.index.tars, max_open_shards, pin)
-        self.is_remote = read_range is not None
-        self._remote = None if read_range is None else RemoteMembers(read_range)
         self._last_records: tuple[int, list[dict[str, Any]]] = (-1, [])
 
     def __len__(self) -> int:
@@ -119,10 +113,7 @@ class ShardReader:
         return counts
 
     def fetch(self, images: npt.NDArray[np.int64]) -> None:
-        """Fetch these images, or their shards, in the background; returns at once."""
-        if self._remote is not None:
-            self._remote.fetch(self._member_place(image) for image in images.tolist())
-            return
+        """Fetch the shards of these images in the background; returns at once."""
         self._open.fetch(np.unique(np.searchsorted(self.index.first_images, images, side="right") - 1).tolist())
 
     def features(self, image: int) -> npt.NDArray[np.float16]:
@@ -199,21 +190,14 @@ class ShardReader:
         return np.frombuffer(data, dtype=_FLOAT16, offset=end).reshape(rows, width)
 
     def _member(self, image: int) -> memoryview:
-        if self._remote is not None:
-            data = memoryview(self._remote[self._member_place(image)])
-        else:
-            shard, _ = self._place(image)
-            offset, size = self.index.places[:, image].tolist()
-            data = memoryview(self._open[shard])[offset : offset + size]
+        shard, _ = self._place(image)
+        offset, size = self.index.places[:, image].tolist()
+        data = memoryview(self._open[shard])[offset : offset + size]
         if self._unchecked[image]:
             if xxhash.xxh3_64_intdigest(data) != self.index.checksums[image]:
                 raise ShardError(f"{self.where(image)}: {self.feature} has changed since it was written; {FIX}")
-            self._unchecked[image] = self.is_remote  # another time it is fetched again
+            self._unchecked[image] = False
         return data
-
-    def _member_place(self, image: int) -> Place:
-        shard, _ = self._place(image)
-        return Place(self.index.tars[shard].path, *self.index.places[:, image].tolist())
 
     def _place(self, image: int) -> tuple[int, int]:
         """Return the shard of an image and its position in it."""

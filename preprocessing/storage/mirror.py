@@ -108,13 +108,6 @@ class Mirror:
         except FileNotFoundError:
             return None
 
-    def read_range(self, path: Path, start: int, length: int) -> bytes:
-        """Return a part of a file on the storage, shorter than asked for only at its end."""
-        try:
-            return self._storage.read_range(self._name(path), start, length)
-        except FileNotFoundError as error:
-            raise self._gone(path) from error
-
     def copy(self, path: Path, target: Path) -> None:
         """Give a finished file a second name: on the storage, and in the work folder where it is there."""
         target.parent.mkdir(parents=True, exist_ok=True)

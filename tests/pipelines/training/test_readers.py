@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -23,10 +22,10 @@ from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.image_source import FeatureSource
 from preprocessing.loading.loader import TrainLoader
 from preprocessing.loading.sampler import BatchSampler
-from preprocessing.shards import ShardError, read_index
+from preprocessing.shards import ShardError
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import write_shard
-from preprocessing.storage import Mirror, StorageError
+from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import sidecar_path, table_path
 from tests.preprocessing.conftest import make_sample
@@ -112,60 +111,6 @@ def test_streamed_batches_are_those_of_a_split_that_fits(tmp_path: Path, storage
     local = batches(ShardReader(tmp_path / "writer" / "train", "grid"), WINDOW)
     assert len(streamed) == len(local) == 2 * SHARDS * IN_EACH * 2 // 8
     assert all(torch.equal(one, other) for one, other in zip(streamed, local, strict=True))
-
-
-@pytest.mark.parametrize("first", [0, 5])
-@pytest.mark.parametrize("machines", [3, 4])
-def test_many_machines_fetch_their_own_images_alone(
-    tmp_path: Path, storage: Path, machines: int, first: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each image has two captions, so that a machine of three or four reads less than it would copy."""
-    local = ShardReader(tmp_path / "writer" / "train", "grid")
-    texts, fetched = list(local.texts()), []
-    read_range = Mirror.read_range
-
-    def counted(mirror: Mirror, path: Path, start: int, length: int) -> bytes:
-        fetched.append(length)
-        return read_range(mirror, path, start, length)
-
-    monkeypatch.setattr(Mirror, "read_range", counted)
-    for rank in range(machines):
-        with opened(tmp_path, storage, 7.5, WINDOW, machines=machines) as (train, _):
-            remote = batches(train.reader, WINDOW, texts, rank, machines, first)
-        expected = batches(local, WINDOW, texts, rank, machines, first)
-        assert all(torch.equal(one, other) for one, other in zip(remote, expected, strict=True))
-    assert not list((tmp_path / "machine" / "train").glob("*.tar"))
-    # Of all machines together each sample once, however many machines there are, and one for the features' width.
-    samples = 2 * 8 * (len(local) * 2 // 8 - first)
-    assert len(fetched) == samples + machines
-    assert sum(fetched) == fetched[0] * len(fetched)
-
-
-def test_few_machines_copy_shards(tmp_path: Path, storage: Path) -> None:
-    with opened(tmp_path, storage, 7.5, WINDOW, machines=2) as (train, _):
-        assert (train.reader.is_streamed, train.reader.is_remote) == (True, False)
-    with opened(tmp_path, storage, SHARDS + 1.5, machines=4) as (train, _):
-        assert (train.reader.is_streamed, train.reader.is_remote) == (False, False)
-
-
-def test_a_remote_image_that_has_changed_is_named(tmp_path: Path, storage: Path) -> None:
-    tar = storage / "train" / "shard-00001.tar"
-    index = read_index(sidecar_path(tar))
-    with tar.open("r+b") as file:
-        file.seek(index.members["grid.npy"].offset[2] + 200)
-        file.write(b"\xff")
-    with opened(tmp_path, storage, 7.5, WINDOW, machines=4) as (train, _):
-        train.reader.fetch(np.array([IN_EACH, IN_EACH + 2]))
-        assert train.reader.features(IN_EACH).shape == (6, 8)
-        for _ in range(2):
-            with pytest.raises(ShardError, match=r"shard-00001\.tar, sample 2: grid has changed"):
-                train.reader.features(IN_EACH + 2)
-        os.truncate(tar, index.members["grid.npy"].offset[3] + 10)
-        with pytest.raises(ShardError, match=r"shard-00001\.tar ends .* bytes before"):
-            train.reader.features(IN_EACH + 4)
-        tar.unlink()
-        with pytest.raises(StorageError, match=r"there is no train/shard-00001\.tar"):
-            train.reader.features(IN_EACH)
 
 
 def test_what_fits_is_here_as_a_whole(tmp_path: Path, storage: Path) -> None:
