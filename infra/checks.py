@@ -1,9 +1,8 @@
-"""The facts of a machine (packages, GPUs, disk, clock, storage), and their checks: one line each, with the remedy."""
+"""The facts of a machine (packages, GPUs, disk, storage), and their checks: one line each, with the remedy."""
 
 import shutil
 import socket
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -51,10 +50,6 @@ class Probe:
     def facts(self, work_dir: Path, addresses: Sequence[str]) -> NodeFacts:
         """See :func:`node_facts`."""
         return node_facts(work_dir, addresses)
-
-    def clock(self) -> float:
-        """Return the seconds since 1970."""
-        return time.time()
 
 
 def requirements() -> list[str]:
@@ -112,8 +107,6 @@ def _storage_problems(addresses: Sequence[str]) -> list[str]:
 
 # A stage writes a temporary file and renames it: below this the first shard may not fit.
 FREE_BYTES = 10 * 10**9
-# S3 refuses requests that are a quarter of an hour off; curves and logs of several machines need less.
-CLOCK_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -201,20 +194,6 @@ def check_storage(nodes: Sequence[NodeFacts], addresses: Sequence[str]) -> Findi
     if problems:
         return Finding("storage", _several(problems), "docs/s3.md lists the settings and the permissions")
     return Finding("storage", f"{_nodes(nodes)}: {', '.join(addresses)} written, read and deleted")
-
-
-def check_clocks(offsets: Mapping[str, tuple[float, float]]) -> Finding:
-    """Check that the clocks agree with the driver's, by the seconds each is ahead, and the uncertainty of that."""
-    if not offsets:
-        return Finding("clock", "nothing to compare with")
-    wrong = [
-        f"{name} is {abs(ahead):.1f} s {'ahead' if ahead > 0 else 'behind'}"
-        for name, (ahead, uncertainty) in offsets.items()
-        if abs(ahead) - uncertainty > CLOCK_SECONDS
-    ]
-    if wrong:
-        return Finding("clock", _several(wrong), "let all machines follow a time server: `timedatectl set-ntp true`")
-    return Finding("clock", f"{', '.join(offsets)} within {CLOCK_SECONDS:g} s of this machine")
 
 
 def _public(version: str) -> str:

@@ -7,7 +7,6 @@ of its machines is checked, otherwise this machine. Nothing is started, and noth
 """
 
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,6 @@ from infra.checks import (
     Finding,
     NodeFacts,
     Probe,
-    check_clocks,
     check_disk,
     check_gpus,
     check_storage,
@@ -36,12 +34,9 @@ from pipelines.stages.preflight import check_tracking
 from pipelines.tracking.client import TrackingError, connect, outages, reason_of
 
 _NODE_SECONDS = 120.0
-_CLOCK_ROUNDS = 3
 
 # Ray hides the GPUs from actors that request none.
 _SEES_GPUS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-
-Offsets = dict[str, tuple[float, float]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,7 +61,6 @@ def examine(config: PipelineConfig) -> Iterator[Finding]:
     yield Finding("configuration", f"{config.name}, preset {config.preset}")
     addresses = [address for address in (config.storage.address, config.tracking.artifacts) if address is not None]
     nodes = [node_facts(config.work_dir, addresses)]
-    offsets: Offsets = {}
     registered: dict[str, float] = {}
     address = cluster.cluster_address(config.ray.address)
     if address is None:
@@ -75,7 +69,7 @@ def examine(config: PipelineConfig) -> Iterator[Finding]:
         yield (joined := _join(config, address))
         if joined.passed:
             with _probes() as probes:
-                others, offsets, registered, lost = _collect(probes, config.work_dir, addresses)
+                others, registered, lost = _collect(probes, config.work_dir, addresses)
             nodes += others
             if lost:
                 remedy = "see the logs in /tmp/ray there, or replace them"
@@ -87,7 +81,6 @@ def examine(config: PipelineConfig) -> Iterator[Finding]:
     yield check_disk(nodes, (config.storage.cache_gb or 0.0) * 1e9)
     yield check_storage(nodes, addresses)
     yield _tracking(config.tracking_uri, len(registered))
-    yield check_clocks(offsets)
 
 
 def _gpus_wanted(config: PipelineConfig) -> float:
@@ -129,35 +122,21 @@ def _probes() -> Iterator[dict[str, tuple[dict[str, Any], Any]]]:
 
 def _collect(
     probes: dict[str, tuple[dict[str, Any], Any]], work_dir: Path, addresses: Sequence[str]
-) -> tuple[list[NodeFacts], Offsets, dict[str, float], list[str]]:
-    """Return every machine's facts, clock offsets, GPUs registered with Ray, and the machines that did not answer."""
+) -> tuple[list[NodeFacts], dict[str, float], list[str]]:
+    """Return every machine's facts, GPUs registered with Ray, and the machines that did not answer."""
     answers = {number: probe.facts.remote(work_dir, addresses) for number, (_, probe) in probes.items()}
     nodes: list[NodeFacts] = []
-    offsets: Offsets = {}
     registered: dict[str, float] = {}
     lost = []
-    for number, (node, probe) in probes.items():
+    for number, (node, _) in probes.items():
         try:
             facts = ray.get(answers[number], timeout=_NODE_SECONDS)
-            offsets[facts.node] = _offset(lambda clock=probe.clock: ray.get(clock.remote(), timeout=_NODE_SECONDS))
         except (RayError, GetTimeoutError) as error:
             lost.append(f"{node['NodeManagerHostname']} ({str(error).strip().partition(chr(10))[0]})")
             continue
         nodes.append(facts)
         registered[facts.node] = node["Resources"].get("GPU", 0.0)
-    return nodes, offsets, registered, lost
-
-
-def _offset(clock: Any) -> tuple[float, float]:
-    """Return the seconds that a clock is ahead, and the uncertainty, by the shortest of several round trips."""
-    trips = []
-    for _ in range(_CLOCK_ROUNDS):
-        began = time.time()
-        remote = clock()
-        ended = time.time()
-        trips.append(((ended - began) / 2, remote - (began + ended) / 2))
-    uncertainty, ahead = min(trips)
-    return ahead, uncertainty
+    return nodes, registered, lost
 
 
 def _tracking(uri: str, machines: int) -> Finding:

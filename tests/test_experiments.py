@@ -147,7 +147,6 @@ def test_every_command_plans(
     # Neither the machine nor the weights of a hub are the commands' matter.
     monkeypatch.setattr(preflight, "_check_room", lambda config: None)
     monkeypatch.setattr(extract, "extractor_identity", lambda *_: {"some": "network"})
-    monkeypatch.setattr(extract, "extractor_bytes", lambda *_: 1000)
     monkeypatch.setattr(NamedModel, "find", lambda reference, config: NamedModel(reference, config, tmp_path))
     monkeypatch.setattr(named_models, "evaluate_models", planned_evaluation)
     planned = {name: replace(figure, draw=planned_figure) for name, figure in draw.FIGURES.items()}

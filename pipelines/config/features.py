@@ -41,9 +41,6 @@ class FeatureSettings(Strict):
         gt=0,
         description="images in a shard, which a killed run repeats as a whole; of `webdataset` each archive is one",
     )
-    shard_mb: Float | None = Field(
-        None, gt=0, description="megabytes of a shard, judged by the first image; images in a shard become fewer"
-    )
     actors: Int = Field(1, gt=0, description="extraction processes; each loads the network once")
     cpus_per_actor: Cpus = Field(1, description="CPU cores reserved for, and threads used by, an actor")
     gpus_per_actor: Gpus = Field(0, description="GPUs reserved for an actor; 0 computes on the CPU")

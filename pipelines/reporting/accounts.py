@@ -37,7 +37,7 @@ def data(run: Run) -> dict[str, Any]:
     skipped = [
         (name, item.get("image_id", ""), item.get("reason", ""))
         for name, manifest in manifests.items()
-        for item in manifest["set_aside"]
+        for item in manifest["skipped"]
     ]
     reasons = Counter((split, reason) for split, _, reason in skipped).most_common()
     return {
@@ -56,7 +56,7 @@ def failures(run: Run) -> dict[str, Any]:
     overflows = run.logged("train", "train/skipped_steps")
     return {
         "splits": [
-            (name, len(manifest["set_aside"]), manifest["counts"]["records"]) for name, manifest in run.splits().items()
+            (name, len(manifest["skipped"]), manifest["counts"]["records"]) for name, manifest in run.splits().items()
         ],
         "outage": run.outage,
         "unfinished": [

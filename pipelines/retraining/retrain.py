@@ -190,14 +190,14 @@ def _data_record(plans: Plans, split: str, growth: DatasetDiff) -> dict[str, Any
         "fingerprint": extracted["fingerprint"],
         "images": extracted["counts"]["images"],
         "captions": extracted["counts"]["captions"],
-        "set_aside": len(extracted["set_aside"]),
+        "skipped": len(extracted["skipped"]),
         "shards": {name: _shards(manifest) for name, manifest in manifests.items()},
     }
 
 
 def _shards(manifest: dict[str, Any]) -> dict[str, int]:
     counts = {**manifest, **manifest["counts"]}
-    return {"all": counts["shards"], "taken_over": counts["shards_taken_over"]}
+    return {"all": counts["shards"], "taken_over": counts["reused_shards"]}
 
 
 def _log(record: dict[str, Any], tracker: Tracker) -> None:

@@ -20,6 +20,8 @@ from vse_core.digests import compare_digests, file_digest, json_digest, sealed, 
 
 MANIFEST = "manifest.json"
 _AGAIN = "delete it and run the stage again"
+# Keys of the manifests of earlier versions.
+_RENAMED = {"set_aside": "skipped", "shards_taken_over": "reused_shards"}
 # The files that transformers loads from a folder of weights.
 READ = ("*.json", "*.txt", "*.safetensors")
 
@@ -190,9 +192,8 @@ class _Part(dict[str, Any]):
     """A mapping of a manifest; a key that it lacks is a StageError."""
 
     def __init__(self, content: Mapping[str, Any], path: Path) -> None:
-        super().__init__(
-            {key: _Part(value, path) if isinstance(value, dict) else value for key, value in content.items()}
-        )
+        items = ((_RENAMED.get(key, key), value) for key, value in content.items())
+        super().__init__({key: _Part(value, path) if isinstance(value, dict) else value for key, value in items})
         self._path = path
 
     def __missing__(self, key: str) -> NoReturn:

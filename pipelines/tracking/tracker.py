@@ -158,7 +158,7 @@ class Tracker:
         self.flush()
 
     def log_dict(self, content: Any, name: str) -> None:
-        """Store JSON under a name: "set_aside.json"."""
+        """Store JSON under a name: "skipped.json"."""
         write_json_atomic(self._spooled(name), redacted_values(content))
         self.flush()
 

@@ -1,6 +1,5 @@
 """Reader of WebDataset shards of images and captions, as img2dataset writes them."""
 
-import contextlib
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from preprocessing.datasets.checks import require_image_folders, require_split
 from preprocessing.datasets.record import Archive, Caption, DatasetError, Record
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage import Entry, StorageError, is_s3, join, open_address, open_storage, relative
+from preprocessing.storage import Entry, is_s3, join, open_address, open_storage, relative
 from preprocessing.storage.address import leads_out, require_inner_name
 
 # Bytes of a caption's file: a header may claim any number, and a sparse member stands for any number of zeros.
@@ -64,14 +63,6 @@ class _Tar:
             tarfile.open(fileobj=file, mode="r:") as archive,
         ):
             yield from _records(archive, self.path, self.split)
-
-    def images(self) -> int | None:
-        """Return the number by `00000_stats.json`, which img2dataset writes next to `00000.tar`."""
-        folder, _, name = self.path.rpartition("/")
-        with contextlib.suppress(OSError, StorageError, ValueError, LookupError, TypeError):
-            stats = open_storage(folder).read(f"{name.removesuffix('.tar')}_stats.json")
-            return int(parse_json(stats)["successes"])
-        return None
 
 
 def _archives(folder: str) -> Iterator[Entry]:

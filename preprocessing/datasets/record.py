@@ -42,9 +42,6 @@ class Archive(Protocol):
     def __iter__(self) -> Iterator[Record]:
         """Yield its records; a DatasetError says what is malformed."""
 
-    def images(self) -> int | None:
-        """Return the number of its images by the file that counts them; None where there is none."""
-
 
 class Dataset(Protocol):
     """A dataset reader: named splits, each a stable sequence of records."""

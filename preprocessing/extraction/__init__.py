@@ -6,7 +6,6 @@ from preprocessing.extraction.extract import (
     ShardSpec,
     archive_specs,
     extract_shard,
-    sample_bytes,
     shard_specs,
 )
 from preprocessing.extraction.file_hashes import FileHashes
@@ -21,7 +20,6 @@ __all__ = [
     "archive_specs",
     "extract_shard",
     "relative_uri",
-    "sample_bytes",
     "shard_specs",
     "summarize",
 ]

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from preprocessing.datasets.record import Archive, Caption, Dataset, Record
+from preprocessing.datasets.record import Archive, Caption, Record
 from preprocessing.extraction.identity import relative_uri
 from preprocessing.extraction.image_loader import ImageLoader
 from preprocessing.features.extractor import Extractor, ExtractorError, RegionFeatures, Stored
@@ -108,19 +108,6 @@ def extract_shard(
         contextlib.closing(prefetch(_samples(spec, extractor, batch_size, loader, drawn), 2 * batch_size)) as samples,
     ):
         return write_shard(spec.path, samples, spec.fingerprint)
-
-
-def sample_bytes(dataset: Dataset, split: str, extractor: Extractor) -> int:
-    """Return the size in a tar of the first usable image of a split; raise ValueError where there is none."""
-    for record in dataset.records(split):
-        try:
-            item = extractor.load(inside(dataset.root, record.image_uri))
-        except ImageError:
-            continue
-        entry = _Entry("0" * _KEY_DIGITS, record, record.captions)
-        (sample,) = _computed([(entry, item)], extractor, dataset.root)
-        return sample.tar_bytes
-    raise ValueError(f"no image of {split} is usable; check the data set")
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ def ask(work_dir: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
 def test_this_machine_passes_every_check(ask: Ask) -> None:
     status, lines = ask()
     assert status == 0, lines
-    assert list(lines) == ["configuration", "Ray", "versions", "GPUs", "disk", "storage", "MLflow", "clock"]
+    assert list(lines) == ["configuration", "Ray", "versions", "GPUs", "disk", "storage", "MLflow"]
     assert all(line.startswith("ok    ") for line in lines.values())
     assert "no cluster is configured" in lines["Ray"]
 
@@ -84,14 +84,6 @@ def test_a_file_is_no_tracking_server_for_many_machines(tmp_path: Path) -> None:
     assert "3 machines" in found.says
 
 
-def test_the_round_trip_that_took_least_time_tells_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Two readings a trip: 10 s, 2 s and 6 s long; the other clock is 5 s ahead at the middle of the second.
-    readings = iter([0.0, 10.0, 20.0, 22.0, 30.0, 36.0])
-    answers = iter([1.0, 26.0, 31.0])
-    monkeypatch.setattr(doctor.time, "time", lambda: next(readings))
-    assert doctor._offset(lambda: next(answers)) == (5.0, 1.0)
-
-
 @pytest.mark.parametrize(
     ("reason", "remedy"),
     [
@@ -118,4 +110,3 @@ def test_machines_are_compared(ray_cluster: str, ask: Ask) -> None:
     assert "with token authentication" in lines["Ray"]
     assert lines["machines"] == "ok    machines: 1 of 1 answer"
     assert "2 machines: Python" in lines["versions"]
-    assert "within 2 s" in lines["clock"]

@@ -166,15 +166,15 @@ def test_no_image_stops_the_stage_and_none_disappears(
         assert manifest["counts"]["records"] == 11
         assert manifest["counts"]["images"] == 7
         assert manifest["counts"]["captions"] == 13
-        assert {item["image_id"] for item in manifest["set_aside"]} == {*bad, "sound.jpg"}
-        assert all(item["reason"] for item in manifest["set_aside"])
+        assert {item["image_id"] for item in manifest["skipped"]} == {*bad, "sound.jpg"}
+        assert all(item["reason"] for item in manifest["skipped"])
     assert "2 empty caption" in printed
     client = MlflowClient(config.tracking_uri)
     experiment = client.get_experiment_by_name(config.experiment.name)
     (run,) = client.search_runs([experiment.experiment_id], "tags.`vse.stage` = 'extract'")
     assert run.data.metrics["extract/images"] == 14
-    assert run.data.metrics["extract/set_aside"] == 10
-    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["set_aside.json"]
+    assert run.data.metrics["extract/skipped"] == 10
+    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["skipped.json"]
 
 
 def test_a_driver_that_is_killed(work_dir: Path, undisturbed: PipelineConfig, ray_cluster: str) -> None:

@@ -108,4 +108,4 @@ def test_artifacts_go_to_s3(photographs: Path, work_dir: Path, bucket: str) -> N
     config = loaded(photographs, work_dir, str(photographs / "images"), "tracking.experiment=on-s3", artifacts)
     run_stages(config, ["extract"])
     names = [entry.name for entry in S3Storage(f"{bucket}/artifacts").list()]
-    assert [name.rpartition("/")[2] for name in names] == ["set_aside.json"]
+    assert [name.rpartition("/")[2] for name in names] == ["skipped.json"]

@@ -1,6 +1,6 @@
-"""The identity of an extractor and the size of its features, which plans need.
+"""The identity of an extractor, which plans need.
 
-Both need torch and the loaded weights, which takes longer than the rest of a plan. They are cached in
+It needs torch and the loaded weights, which takes longer than the rest of a plan. So it is cached in
 `<work_dir>/extract/extractors/` for as long as neither the extractor's files nor its code change.
 """
 
@@ -12,12 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config import ConfigError
-from pipelines.config.datasets import Dataset as DatasetConfig
 from pipelines.config.features import EXTRACTORS, Features, NetworkFeatures, SeveralFeatures
 from pipelines.plugins import sources
 from pipelines.runtime.stage import fingerprint
-from preprocessing import extraction
-from preprocessing.datasets import Dataset
 from preprocessing.features import Extractor, ExtractorError, build_extractor
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import Mirror
@@ -46,25 +43,6 @@ def extractor_identity(features: Features, mirror: Mirror) -> dict[str, Any]:
     """
     identities = [_identity(part, mirror) | sources(part) for part in features.parts]
     return identities[0] if len(identities) == 1 else {"several": identities}
-
-
-def extractor_bytes(features: Features, settings: DatasetConfig, dataset: Dataset, mirror: Mirror) -> int:
-    """Return the bytes that an image takes in a shard, by the first usable image of the training split.
-
-    Raises ConfigError if the extractor cannot be built, or no image is usable.
-    """
-    split = settings.train_split
-
-    def compute() -> dict[str, int]:
-        try:
-            extractor = build_extractor(features.extractor, **features.options(), **features.limits)
-            return {"bytes": extraction.sample_bytes(dataset, split, extractor)}
-        except (ExtractorError, ValueError) as error:
-            raise ConfigError(f"features: {error}") from error
-
-    question = ["bytes", split, settings.model_dump(mode="json"), extractor_identity(features, mirror)]
-    cached: dict[str, int] = _cached(mirror, fingerprint(question), compute)
-    return cached["bytes"]
 
 
 def _identity(features: Features, mirror: Mirror) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pipelines.config import ConfigError, PipelineConfig
+from pipelines.config import PipelineConfig
 from pipelines.runtime.file_hashes import kept_hashes
 from pipelines.runtime.stage import Plans, ShardSet, StageDir, StagePlan, fingerprint
-from pipelines.stages.extract.identity import extractor_bytes, extractor_identity
+from pipelines.stages.extract.identity import extractor_identity
 from pipelines.stages.extract.logged_data import log_splits, uses_of
 from pipelines.stages.extract.reuse import Version
 from pipelines.stages.extract.shards import missing_shards, shard_plan
@@ -35,8 +35,7 @@ NAME = "extract"
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:  # noqa: ARG001 (the first stage has none)
     """Find the shards that are there; `outputs` maps each split to its directory of shards.
 
-    Raises DatasetError if the data set is not as configured, and ConfigError where the extractor cannot be built, or
-    a shard is to be smaller than an image's features.
+    Raises DatasetError if the data set is not as configured, and ConfigError where the extractor cannot be built.
     """
     splits = splits_of(config)
     archives = sum(len(split.summary.archives) for split in splits)
@@ -88,7 +87,7 @@ class Split:
     @property
     def skipped(self) -> list[dict[str, str]] | None:
         """The skipped images and captions by the manifest; None where the split has never been complete."""
-        return self._manifest().get("set_aside")
+        return self._manifest().get("skipped")
 
     @property
     def _counts(self) -> dict[str, int]:
@@ -132,8 +131,8 @@ def totals(splits: Iterable[Split]) -> tuple[dict[str, int], list[dict[str, str]
     for split in splits:
         manifest = split.directory.read_manifest()
         counts.update(manifest["counts"])
-        skipped.extend({"split": split.name, **item} for item in manifest["set_aside"])
-    return {**counts, "set_aside": len(skipped)}, skipped
+        skipped.extend({"split": split.name, **item} for item in manifest["skipped"])
+    return {**counts, "skipped": len(skipped)}, skipped
 
 
 def by_reason(skipped: Iterable[Mapping[str, str]]) -> str:
@@ -146,13 +145,15 @@ def splits_of(config: PipelineConfig) -> list[Split]:
     """Return the splits to extract, each with the fingerprint of its records, the extractor and the settings."""
     dataset = build_dataset(config.dataset.format, **config.dataset.options())
     features = config.features
+    # Each archive of a data set in archives becomes a shard.
+    shard_size = 0 if isinstance(dataset, ArchivedDataset) else features.shard_size
     settings = {
         "format": extraction.FORMAT,
         "extractor": extractor_identity(features, config.mirror),
         # Which images share a batch can change the last bit of their features.
         "batch_size": features.batch_size,
         **features.limits,
-        "shard_size": (shard_size := _shard_size(config, dataset)),
+        "shard_size": shard_size,
     }
     splits = []
     for name in dict.fromkeys((config.dataset.train_split, config.dataset.eval_split)):
@@ -163,21 +164,6 @@ def splits_of(config: PipelineConfig) -> list[Split]:
         shards = tuple(shard_path(directory.path, number) for number in range(len(summary.shards)))
         splits.append(Split(name, dataset, summary, directory, shards, shard_size, settings, features.max_skipped))
     return splits
-
-
-def _shard_size(config: PipelineConfig, dataset: Dataset) -> int:
-    """Return the images in a shard: the configured number, fewer where its bytes are limited, 0 where archives say."""
-    features = config.features
-    if isinstance(dataset, ArchivedDataset):
-        if features.shard_mb is not None:
-            raise ConfigError("features.shard_mb: each archive of this data set becomes a shard; leave it out")
-        return 0
-    if features.shard_mb is None:
-        return features.shard_size
-    fit = int(features.shard_mb * 1e6 / extractor_bytes(features, config.dataset, dataset, config.mirror))
-    if not fit:
-        raise ConfigError(f"features.shard_mb: an image's features are larger than {features.shard_mb:g} MB; raise it")
-    return min(features.shard_size, fit)
 
 
 @lru_cache(maxsize=8)

@@ -38,8 +38,6 @@ log = logging.getLogger(__name__)
 _SHARDS_AT_ONCE = 2
 # Images of a shard that may kill processes before it is memory itself that is short.
 _MOST_KILLERS = 10
-# For small files at once, each of which takes the time of a request.
-_REQUESTS = 16
 
 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:  # noqa: ARG001
@@ -61,7 +59,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
         _write_manifest(split, count)
     counts, skipped = totals(splits)
     tracker.log_metrics({f"extract/{name}": float(value) for name, value in counts.items()})
-    tracker.log_dict(skipped, "set_aside.json")
+    tracker.log_dict(skipped, "skipped.json")
     return StageReport(NAME, config.work_dir / NAME, in_words(counts, skipped))
 
 
@@ -149,21 +147,16 @@ def after_death(spec: extraction.ShardSpec, deaths: int) -> extraction.ShardSpec
 
 
 def _images_to_do(splits: Iterable[Split]) -> int | None:
-    """Return the images of the missing shards; None where archives do not say how many they have."""
-    images: list[int | None] = []
+    """Return the images of the missing shards; None if some are archives, which are counted when they are read."""
+    images = 0
     for split in splits:
-        missing = split.missing()
         if split.summary.archives:
-            shards = zip(split.shards, split.summary.archives, strict=True)
-            to_read = [archive for path, archive in shards if path in missing]
-            with ThreadPoolExecutor(_REQUESTS) as pool:
-                images += pool.map(lambda archive: archive.images(), to_read)
-        else:
-            sizes = [split.shard_size] * len(split.shards)
-            sizes[-1] = split.summary.images - split.shard_size * (len(sizes) - 1)
-            images += [size for path, size in zip(split.shards, sizes, strict=True) if path in missing]
-    known = [size for size in images if size is not None]
-    return sum(known) if len(known) == len(images) else None
+            return None
+        sizes = [split.shard_size] * len(split.shards)
+        sizes[-1] = split.summary.images - split.shard_size * (len(sizes) - 1)
+        missing = split.missing()
+        images += sum(size for path, size in zip(split.shards, sizes, strict=True) if path in missing)
+    return images
 
 
 def _write_manifest(split: Split, reused: int = 0) -> None:
@@ -177,7 +170,7 @@ def _write_manifest(split: Split, reused: int = 0) -> None:
         "captions": sum(sum(index.caption_counts) for index in indices),
         "bytes": sum(index.bytes for index in indices),
         "shards": len(indices),
-        "shards_taken_over": reused,
+        "reused_shards": reused,
     }
     lacking = counts["records"] - counts["images"]
     if not counts["images"] or lacking > split.max_skipped * counts["records"]:
@@ -188,7 +181,7 @@ def _write_manifest(split: Split, reused: int = 0) -> None:
             "which makes no shard again"
         )
     revision = split.revision + (split.skipped not in (None, skipped))
-    content = {"split": split.name, "counts": counts, "set_aside": skipped, "revision": revision}
+    content = {"split": split.name, "counts": counts, "skipped": skipped, "revision": revision}
     files = [file for path in split.shards for file in (path, table_path(path), sidecar_path(path))]
     split.directory.complete(content, [file.name for file in files if file.is_file()], pushed=True)
 

@@ -1,10 +1,8 @@
 """The work of stage 2, parse: the captions in the feature shards become objects, attributes and relations."""
 
-from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import ray
-from matplotlib.figure import Figure
 
 from pipelines.config import PipelineConfig
 from pipelines.runtime import cluster
@@ -20,11 +18,9 @@ from preprocessing.captions.pipeline import load_pipeline
 from preprocessing.shards import read_index
 from preprocessing.storage import Mirror
 from preprocessing.storage.mirror import sidecar_path
-from vse_core.evaluation.plots import OKABE_ITO
 
-# Rows of the tables of the commonest words; a plot shows the first of them.
-_COMMONEST, _PLOTTED = 200, 20
-_COLOURS = ("blue", "vermillion", "green")
+# Rows of the tables of the commonest words.
+_COMMONEST = 200
 
 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
@@ -40,7 +36,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     if any(split.missing() for split in splits):
         _make_shards(config, splits, tracker)
     for split, count in zip(splits, reused, strict=True):
-        shards = {"shards": len(split.graphs.paths), "shards_taken_over": count}
+        shards = {"shards": len(split.graphs.paths), "reused_shards": count}
         split.directory.pull(lambda name: not name.endswith(".tar"))
         content = {"split": split.name, "counts": _counts([split]).to_json(), **shards}
         files = [file.name for path in split.graphs.paths for file in shard_files(path, graph_shards.counts_path)]
@@ -96,7 +92,7 @@ def _counts(splits: list[Split]) -> GraphCounts:
 
 
 def _log(split: Split, tracker: Tracker) -> None:
-    """Log the counts of a split: metrics, the commonest words as a table and as a plot."""
+    """Log the counts of a split: metrics, and the commonest words as a table."""
     counts = _counts([split])
     kinds = {"objects": counts.objects, "attributes": counts.attributes, "relations": counts.relations}
     figures: dict[str, float] = {"captions": counts.captions, "problems": counts.problems.total()}
@@ -111,24 +107,6 @@ def _log(split: Split, tracker: Tracker) -> None:
         {"problems": dict(counts.problems), **{kind: words.most_common(_COMMONEST) for kind, words in kinds.items()}},
         f"parse/{split.name}/commonest.json",
     )
-    commonest = {kind: words.most_common(_PLOTTED) for kind, words in kinds.items()}
-    tracker.log_figure(_plot_commonest(commonest, counts.captions, split.name), f"plots/{split.name}_components.png")
-
-
-def _plot_commonest(commonest: Mapping[str, Sequence[tuple[str, int]]], captions: int, split: str) -> Figure:
-    """Plot the share of captions with each of the commonest words, one panel of bars for each kind of component."""
-    rows = max(1, *(len(words) for words in commonest.values()))
-    figure = Figure(figsize=(4.2 * len(commonest), 1.2 + 0.22 * rows), layout="constrained", dpi=120)
-    figure.suptitle(f"What {captions:,} captions of {split} talk about")
-    panels = figure.subplots(1, len(commonest), squeeze=False)[0]
-    for axes, (kind, words), colour in zip(panels, commonest.items(), _COLOURS, strict=True):
-        axes.barh(range(len(words)), [100 * count / max(1, captions) for _, count in words], color=OKABE_ITO[colour])
-        axes.set_yticks(range(len(words)), [word for word, _ in words])
-        axes.invert_yaxis()
-        axes.set_xlabel("per 100 captions")
-        axes.set_title(kind)
-        axes.spines[["top", "right"]].set_visible(False)
-    return figure
 
 
 def _version(config: PipelineConfig, split: Split) -> Version:

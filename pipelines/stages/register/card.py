@@ -80,7 +80,7 @@ def data_table(dataset: Dataset, feature: str, splits: Mapping[str, Mapping[str,
             f"`{split}` ({used[split]})",
             f"{manifest['counts']['images']:,}",
             f"{manifest['counts']['captions']:,}",
-            f"{len(manifest['set_aside']):,}",
+            f"{len(manifest['skipped']):,}",
             f"`{manifest['fingerprint'][:16]}`",
         )
         for split, manifest in splits.items()

@@ -27,9 +27,9 @@ def finished_run(work_dir: Path, *overrides: str) -> tuple[PipelineConfig, dict[
     config = load_config(None, [f"work_dir={work_dir}", *overrides])
     plans = {name: plan(work_dir, name) for name in STAGES}
     for split, directory in plans["extract"].outputs.items():
-        set_aside = [{"image_id": EVIL, "image": "x.jpg", "reason": "not an image"}] if split == "train" else []
-        counts = {"records": 6 + len(set_aside), "images": 6, "captions": 12, "bytes": 1_500_000, "shards": 1}
-        write_manifest(directory, {"split": split, "counts": counts, "set_aside": set_aside, "summary": "12 captions"})
+        skipped = [{"image_id": EVIL, "image": "x.jpg", "reason": "not an image"}] if split == "train" else []
+        counts = {"records": 6 + len(skipped), "images": 6, "captions": 12, "bytes": 1_500_000, "shards": 1}
+        write_manifest(directory, {"split": split, "counts": counts, "skipped": skipped, "summary": "12 captions"})
     gallery = hostile_gallery(work_dir)
     directory = plans["evaluate"].directory
     gallery.save(directory / "gallery")

@@ -171,10 +171,10 @@ def test_artifacts(config: PipelineConfig, tmp_path: Path) -> None:
     with PipelineRuns(config.experiment, FINGERPRINT).parent as tracker:
         tracker.log_artifact(file, "checkpoints/best")
         tracker.log_figure(Figure(), "plots/loss.png")
-        tracker.log_dict([{"reason": "é"}], "set_aside.json")
-    assert artifacts(config, tracker) == ["checkpoints", "plots", "set_aside.json"]
+        tracker.log_dict([{"reason": "é"}], "skipped.json")
+    assert artifacts(config, tracker) == ["checkpoints", "plots", "skipped.json"]
     assert artifacts(config, tracker, "checkpoints/best") == ["checkpoints/best/model.json"]
-    path = MlflowClient(config.tracking_uri).download_artifacts(tracker.run_id, "set_aside.json", str(tmp_path))
+    path = MlflowClient(config.tracking_uri).download_artifacts(tracker.run_id, "skipped.json", str(tmp_path))
     assert json.loads(Path(path).read_text(encoding="utf-8")) == [{"reason": "é"}]
     assert not [path for path in (config.work_dir / "mlflow-unsent").rglob("*") if path.is_file()]
 

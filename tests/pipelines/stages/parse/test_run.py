@@ -86,7 +86,7 @@ def test_a_split_that_has_grown_keeps_its_graphs(work_dir: Path) -> None:
         run_stages(config, ["parse"])
     folders = [planned(config).outputs["train"] for config in (before, grown)]
     manifest = json.loads((folders[1] / "manifest.json").read_text())
-    assert (manifest["shards"], manifest["shards_taken_over"]) == (4, 2)
+    assert (manifest["shards"], manifest["reused_shards"]) == (4, 2)
     assert manifest["counts"]["captions"] == 50
     same = [(folders[0] / name).samefile(folders[1] / name) for name in ("shard-00000.tar", "counts-00001.json")]
     assert same == [True, True]

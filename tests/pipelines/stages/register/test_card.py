@@ -42,7 +42,7 @@ def test_data_are_those_of_the_manifests() -> None:
     manifests = {
         split: {
             "counts": {"images": images, "captions": captions},
-            "set_aside": [{"reason": "truncated"}] * skipped,
+            "skipped": [{"reason": "truncated"}] * skipped,
             "fingerprint": split[0] * 64,
         }
         for split, (images, captions, skipped) in {"train": (1600, 8000, 2), "dev": (500, 2500, 0)}.items()

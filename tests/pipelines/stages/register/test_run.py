@@ -29,7 +29,7 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Plans:
     splits = {split: folder / split for split in ("train", "dev")}
     for split, directory in splits.items():
         counts = {"images": 6, "captions": 30}
-        write_manifest(directory, {"counts": counts, "set_aside": [], "fingerprint": f"features of {split}"})
+        write_manifest(directory, {"counts": counts, "skipped": [], "fingerprint": f"features of {split}"})
     plans = given(
         folder,
         extract=splits,
