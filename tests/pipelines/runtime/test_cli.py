@@ -16,12 +16,8 @@ import pyarrow as pa
 import pytest
 from rich.table import Table
 
-from pipelines.retrieval.gallery import GalleryError
 from pipelines.runtime.cli import CommandParser, console, guarded, number_in, say
 from pipelines.runtime.stage import StageError
-from preprocessing.captions.vocabulary import VocabularyError
-from preprocessing.features import ExtractorError
-from vse_core.models.released import CheckpointError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -50,19 +46,6 @@ def test_a_bad_configuration_ends_with_one_message(tmp_path: Path, arguments: li
     assert expected in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "extract" / "train").exists()
-
-
-@pytest.mark.parametrize("verb", ["full.py", "extract.py", "train.py", "evaluate.py", "register.py"])
-def test_every_verb_plans(tmp_path: Path, verb: str) -> None:
-    result = call(tmp_path, verb, "--dry-run", "--set", "dataset.images={train: 30, dev: 5}")
-    assert result.returncode == 0, result.stderr
-    stage = verb.removesuffix(".py").replace("full", "extract")
-    assert any(line.startswith("│") and stage in line and "to do" in line for line in result.stdout.splitlines())
-
-
-def test_help_names_the_options(tmp_path: Path) -> None:
-    text = call(tmp_path, "full.py", "--help").stdout
-    assert all(option in text for option in ("--config FILE", "--set KEY=VALUE", "--dry-run"))
 
 
 def test_what_is_printed_holds_no_control_characters(
@@ -192,19 +175,6 @@ def test_a_machine_that_is_too_small_is_no_internal_error(
     try:
         assert guarded(fails) == 1
         assert capsys.readouterr().err.startswith(expected)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@pytest.mark.parametrize("kind", [GalleryError, VocabularyError, ExtractorError, CheckpointError])
-def test_a_message_of_our_own_is_all_that_is_printed(kind: type[Exception], capsys: pytest.CaptureFixture[str]) -> None:
-    def fails() -> None:
-        raise kind("a name that is no text: \udce9")
-
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        assert guarded(fails) == 1
-        assert capsys.readouterr().err == "error: a name that is no text: \\udce9\n"
     finally:
         signal.signal(signal.SIGTERM, before)
 

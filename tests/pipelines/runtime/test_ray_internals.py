@@ -20,16 +20,6 @@ from ray.serve.handle import DeploymentHandle
 
 from pipelines.runtime import ray_internals
 
-
-def public_names(*modules: object) -> list[str]:
-    return [name for module in modules for name in dir(module) if not name.startswith("_")]
-
-
-def test_ray_init_has_no_parameter_for_its_port() -> None:
-    found = [name for name in inspect.signature(ray.init).parameters if "port" in name and name != "dashboard_port"]
-    assert not found, f"ray.init has {found} now: use it in ray_internals.init_local, without RAY_GCS_SERVER_PORT"
-
-
 CHOSEN = """
 import os
 import ray
@@ -48,19 +38,8 @@ def test_a_local_cluster_has_the_chosen_address() -> None:
     subprocess.run([sys.executable, "-c", CHOSEN], check=True, timeout=120)
 
 
-def test_no_public_function_returns_the_autoscalers_limits() -> None:
-    names = public_names(ray, ray.autoscaler.sdk, ray.util.state)
-    found = [name for name in names if "cluster_config" in name or "autoscaler_state" in name or "max_res" in name]
-    assert not found, f"Ray has {found} now: use it in ray_internals.is_autoscaled"
-
-
 def test_a_fixed_cluster_is_not_autoscaled(ray_cluster: str) -> None:
     assert not ray_internals.is_autoscaled()
-
-
-def test_no_public_function_returns_the_authentication_mode() -> None:
-    found = [name for name in public_names(ray, ray.util) if "auth" in name]
-    assert not found, f"Ray has {found} now: use it in ray_internals.requires_token"
 
 
 @pytest.mark.parametrize(("mode", "answer"), [("disabled", "False"), ("token", "True")])
@@ -131,15 +110,6 @@ def test_ray_train_has_no_fields_for_its_controller(monkeypatch: pytest.MonkeyPa
     variables = (constants.HEALTH_CHECK_INTERVAL_S_ENV_VAR, constants.COLLECTIVE_TIMEOUT_S_ENV_VAR)
     assert variables == ("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "RAY_TRAIN_COLLECTIVE_TIMEOUT_S")
     assert set(variables) <= set(constants.ENV_VARS_TO_PROPAGATE)
-
-
-def test_the_public_preemption_info_waits_for_all_workers() -> None:
-    public = ray.train.get_preemption_info
-    advice = "if one worker can ask ray.train.get_preemption_info alone now, use it in ray_internals.is_preempted"
-    assert not inspect.signature(public).parameters, advice
-    assert "acts as a barrier across all workers" in str(public.__doc__), advice
-    found = [name for name in public_names(ray.train.TrainContext) if "preempt" in name]
-    assert not found, f"ray.train.get_context() has {found} now: use it in ray_internals.is_preempted"
 
 
 def test_preemption_is_read_from_the_context(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,15 +70,3 @@ def test_an_unknown_verb_is_one_message() -> None:
 )
 def test_shells_complete_verbs_and_their_options(line: str, expected: set[str]) -> None:
     assert set(completed(line)) == expected
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_are_told_how(shell: str) -> None:
-    assert "vse" in vse(f"--completion={shell}").stdout
-
-
-def test_packages_tell_that_they_are_typed() -> None:
-    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    for package in ("infra", "pipelines", "preprocessing", "vse_core"):
-        assert (ROOT / package / "py.typed").is_file()
-        assert "py.typed" in data[package]

@@ -75,12 +75,6 @@ def test_a_work_dir_that_cannot_be_made(tmp_path: Path) -> None:
     assert text == f"work_dir: cannot make the folder {tmp_path}/file/work: Not a directory; name another"
 
 
-def test_a_missing_path(tmp_path: Path) -> None:
-    text = refusal(tmp_path, "dataset={format: karpathy, images: /none, annotations: /none.json}")
-    assert text.startswith("dataset: ")
-    assert "/none" in text
-
-
 def test_a_split_that_is_not_there(tmp_path: Path) -> None:
     assert (
         refusal(tmp_path, "dataset.eval_split=val")
@@ -115,11 +109,6 @@ def test_what_is_no_ray_address(tmp_path: Path, address: str) -> None:
     assert refusal(tmp_path, f"ray.address='{address}'").startswith(f"ray.address: '{address}' is not ")
 
 
-def test_the_environment_names_a_cluster(tmp_path: Path, silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{silent_port}")
-    assert refusal(tmp_path).startswith("environment variable RAY_ADDRESS: no Ray head answers")
-
-
 def test_more_cores_than_there_are(tmp_path: Path) -> None:
     text = refusal(tmp_path, "features.actors=1000", "features.cpus_per_actor=2")
     assert text.startswith("features.actors: 1000 with features.cpus_per_actor 2 need 2000 CPUs, this machine has ")
@@ -137,16 +126,6 @@ def test_a_server_that_answers(tmp_path: Path, server: tuple[int, int]) -> None:
         check_before_start(loaded(tmp_path, override))
     else:
         assert "answers, but not as an MLflow server (HTTP 404)" in refusal(tmp_path, override)
-
-
-def test_a_server_is_asked_under_its_address_without_the_password(tmp_path: Path, server: tuple[int, int]) -> None:
-    port, status = server
-    config = loaded(tmp_path, f"tracking.uri=http://user:planted@127.0.0.1:{port}")
-    if status == 200:
-        check_before_start(config)
-    else:
-        with pytest.raises(ConfigError, match=rf"http://user:\*\*\*@127.0.0.1:{port} answers, but not as an MLflow"):
-            check_before_start(config)
 
 
 def test_a_password_is_not_sent_to_the_machines_of_a_cluster(

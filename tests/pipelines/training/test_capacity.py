@@ -71,28 +71,7 @@ def test_a_cluster_that_grows_is_not_judged(nodes: list[dict[str, Any]], monkeyp
     require_room(config("workers=1000").training)
 
 
-def test_a_real_cluster_is_judged(ray_cluster: str) -> None:
-    require_room(config("workers=4").training)
-    with pytest.raises(ClusterError, match="more than the 4 that the cluster has room for"):
-        require_room(config("workers=5").training)
-
-
-def test_workers_fixed_and_elastic() -> None:
-    fixed, elastic = config("workers=3").training, config("workers=[2, 8]").training
-    assert (fixed.fewest_workers, fixed.most_workers) == (3, 3)
-    assert (elastic.fewest_workers, elastic.most_workers) == (2, 8)
-
-
 @pytest.mark.parametrize("workers", ["0", "[8, 2]", "[0, 2]", "[1, 2, 3]", "two", "true", "1.5"])
 def test_other_workers_are_refused(workers: str) -> None:
     with pytest.raises(ConfigError, match=r"training.workers: must be a number from 1, or the fewest and the most"):
         config(f"workers={workers}")
-
-
-def test_a_type_of_gpu_needs_gpus() -> None:
-    with pytest.raises(ConfigError, match=r"gpu_type: has no effect without GPUs"):
-        config("gpu_type=A100")
-
-
-def test_the_backend_follows_the_gpus() -> None:
-    assert [config(f"gpus_per_worker={gpus}").training.backend for gpus in (0, 0.5, 1)] == ["gloo", "gloo", "nccl"]

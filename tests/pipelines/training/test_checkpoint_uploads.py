@@ -120,14 +120,6 @@ def test_the_last_state_must_arrive(mirror: Mirror, run: Path, gate: Gate) -> No
     assert folders(mirror, run) == {"checkpoints/step-00000001"}
 
 
-def test_without_a_storage_nothing_happens(tmp_path: Path, gate: Gate) -> None:
-    uploads = CheckpointUploads(tmp_path, Mirror(tmp_path))
-    path = checkpoint(tmp_path, "checkpoints/step-00000001")
-    uploads.request([path], [path])
-    uploads.wait()
-    assert gate.uploaded == []
-
-
 def test_losses_that_are_added_to_meanwhile_arrive_as_they_were(
     mirror: Mirror, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

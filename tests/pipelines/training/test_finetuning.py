@@ -11,12 +11,10 @@ from PIL import Image
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.inference.embedder import Embedder, QueryError, write_extractor
-from pipelines.inference.image_inputs import image_source, misfit
 from pipelines.kinds.inputs import SplitData
 from pipelines.retrieval.gallery import build_gallery
 from pipelines.runtime.stage import StageError
 from pipelines.schema.encoders import RESNETS
-from pipelines.stages.preflight import check_before_start
 from pipelines.training.loss_log import read_losses
 from pipelines.training.prepare import prepare
 from pipelines.training.trainer import Trainer
@@ -28,7 +26,7 @@ from preprocessing.shards.reader import ShardReader
 from tests.pipelines.training.by_hand import Quiet, quiet_trainer
 from tests.ranks import run_ranks
 from vse_core.encoders import resnet
-from vse_core.models import build_model, load_model
+from vse_core.models import load_model
 from vse_core.training.sharding import whole
 
 NETWORK = (
@@ -187,15 +185,6 @@ def test_the_model_can_be_searched_from_its_files_alone(
         embedder.embed_images([uris[0], str(broken)])
 
 
-def test_features_and_pictures_are_told_apart(shards: Path, undisturbed: tuple[Path, Recorder, Trainer]) -> None:
-    model, reader = undisturbed[2].model, ShardReader(shards / "dev", "jpg")
-    assert misfit(model, reader) is None
-    assert image_source(model, reader).unaugmented([0])[1].tolist() == [[True] * 4]
-    text = {"pooling": {"name": "mean"}, "word_dim": 4}
-    other = build_model(5, 9, 8, {"pooling": {"name": "mean"}, "mlp": False}, text)
-    assert misfit(other, reader) == "takes features, the configuration has images"
-
-
 MISTAKES = {
     "features={extractor: grid, weights: tiny_resnet, random_seed: 0}": "set features.extractor to 'images'",
     "model.image.widths=3": "model.image.widths: unknown key",
@@ -219,18 +208,6 @@ def test_image_augmentation_needs_images() -> None:
         load_config(None, ["training.image_augmentation=true"])
     with pytest.raises(ConfigError, match=r"set model\.image\.name to 'backbone'"):
         load_config(None, ["features={extractor: images}"])
-
-
-def test_weights_are_looked_for_before_the_work_starts(tmp_path: Path) -> None:
-    def refusal(image: str) -> str:
-        backbone = BACKBONE.replace(f"architecture: {NETWORK}", image)
-        with pytest.raises(ConfigError) as caught:
-            check_before_start(make_config(f"work_dir={tmp_path}", backbone=backbone))
-        return str(caught.value)
-
-    assert "model.image.weights: there is no folder" in refusal(f"weights: {tmp_path / 'absent'}")
-    assert "holds no configuration (config.json)" in refusal(f"weights: {tmp_path}")
-    assert "there is no file" in refusal(f"weights: {tmp_path / 'x.pth'}, architecture: resnet101_caffe")
 
 
 def test_the_configured_names_are_those_of_the_library() -> None:

@@ -55,14 +55,6 @@ def test_words_are_matched_by_their_spelling(tmp_path: Path) -> None:
         assert torch.equal(after[new.find(word)], before[new.find(word)]), word
 
 
-def test_a_run_without_begins_at_random(tmp_path: Path) -> None:
-    words = vocabulary("dog")
-    model = build_model(**SPECIFICATION, vocabulary_size=len(words))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    start_from_initial(model, words, tmp_path)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
 def test_a_model_of_an_earlier_format_is_refused_before_any_worker_starts(tmp_path: Path) -> None:
     champion = saved(tmp_path / "champion", vocabulary("dog"))
     (champion / DIGESTS).unlink()

@@ -25,10 +25,6 @@ def test_a_hinge_begins_with_all_negatives() -> None:
     assert [losses.at(step).negatives for step in range(5)] == ["all"] * 3 + ["hardest"] * 2
 
 
-def test_a_hinge_may_begin_with_the_hardest() -> None:
-    assert schedule(**TRIPLET | {"all_negatives": "0 epochs"}, reduction="sum").at(0).negatives == "hardest"
-
-
 @pytest.mark.parametrize(("reduction", "loss"), [("sum", 8 * 0.4), ("mean", 0.4)])
 def test_the_plateau_is_counted_after_all_negatives(reduction: str, loss: float, monkeypatch) -> None:
     monkeypatch.setattr(loss_schedule, "COLLAPSE_PATIENCE", 3)
@@ -47,14 +43,6 @@ def test_the_plateau_is_that_of_the_configured_loss_on_equal_embeddings(bound: s
     vectors = torch.nn.functional.normalize(torch.ones(8, 4), dim=-1)
     total = LossSchedule(config, 10).at(5)(vectors.unsqueeze(1).expand(8, 3, 4), vectors, torch.arange(8)).total
     assert total.item() == pytest.approx(loss)
-
-
-def test_losses_without_a_hinge_take_their_settings() -> None:
-    settings = {"mask_same_image": True, "temperature": 0.1}
-    adopt = schedule(name="adopt", count="constant", constant=4, **settings).at(0)
-    assert (adopt.count, adopt.constant) == ("constant", 4)
-    infonce = schedule(name="infonce", **settings).at(0)
-    assert (infonce.temperature, infonce.mask_same_image) == (0.1, True)
 
 
 def test_a_resumed_run_goes_on_counting(monkeypatch) -> None:

@@ -113,12 +113,6 @@ def test_streamed_batches_are_those_of_a_split_that_fits(tmp_path: Path, storage
     assert all(torch.equal(one, other) for one, other in zip(streamed, local, strict=True))
 
 
-def test_what_fits_is_here_as_a_whole(tmp_path: Path, storage: Path) -> None:
-    with opened(tmp_path, storage, SHARDS + 1.5) as (train, _):
-        assert not train.reader.is_streamed
-        assert len(list((tmp_path / "machine" / "train").glob("*.tar"))) == SHARDS
-
-
 def test_graphs_stay_where_they_are(tmp_path: Path, storage: Path) -> None:
     """Training processes have tables of what they read of them."""
     mirror = Mirror(tmp_path / "machine", str(storage))
@@ -166,13 +160,6 @@ def test_a_sidecar_whose_offsets_were_reversed_is_refused(
     message = r"shard-00000\.json is damaged"
     with pytest.raises(DigestError, match=message), opened(tmp_path, storage, shards_that_fit, WINDOW, open_captions):
         pass
-
-
-def test_captions_are_read_without_the_shards(tmp_path: Path, storage: Path) -> None:
-    expected = list(ShardReader(tmp_path / "writer" / "train", "grid").texts())
-    with opened(tmp_path, storage, 7.5, WINDOW, open_captions) as (train, _):
-        assert list(train.reader.texts()) == expected
-    assert not list((tmp_path / "machine").glob("**/*.tar"))
 
 
 def test_a_process_starts_from_the_tables_alone(tmp_path: Path, storage: Path) -> None:

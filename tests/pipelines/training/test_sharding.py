@@ -58,14 +58,6 @@ def test_two_processes_train_and_keep_the_model_of_one(shards: Path, tmp_path: P
 
 
 @pytest.mark.integration
-def test_bf16_learns_as_with_all_weights(shards: Path, tmp_path: Path) -> None:
-    bf16 = "training.precision=bf16"
-    run_group(2, shards, tmp_path / "all", settings=(bf16,))
-    run_group(2, shards, tmp_path / "shared", settings=(bf16, SHARED))
-    assert losses_of(tmp_path / "shared") == pytest.approx(losses_of(tmp_path / "all"), rel=2e-2)
-
-
-@pytest.mark.integration
 def test_a_killed_run_goes_on_with_other_shares(shards: Path, tmp_path: Path) -> None:
     make_trainer(make_config(), shards, tmp_path / "whole", Recorder()).run()
     killed = tmp_path / "killed"

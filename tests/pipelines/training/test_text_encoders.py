@@ -2,18 +2,16 @@
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModel, BertConfig, BertModel, BertTokenizer
 
-from pipelines.config import ConfigError, PipelineConfig, load_config
+from pipelines.config import PipelineConfig, load_config
 from pipelines.inference.embedder import Embedder, QueryError, write_extractor
 from pipelines.kinds.inputs import SplitData
 from pipelines.kinds.words import build_caption_encoder
-from pipelines.runtime.stage import StageError
 from pipelines.stages.train import plan as train
 from pipelines.training.prepare import prepare
 from pipelines.training.trainer import Trainer
@@ -23,8 +21,6 @@ from preprocessing.shards.reader import ShardReader
 from tests.dual_encoders import write_dual_encoder
 from tests.pipelines.training.by_hand import quiet_trainer, with_tokens
 from tests.pipelines.training.test_trainer import WORDS, KilledError, Recorder, losses_of, write_split
-from tests.ranks import run_ranks
-from vse_core.encoders.pretrained import load_pretrained
 from vse_core.models import load_model
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(w for w in WORDS if w != "square"), "squa", "##re"]
@@ -139,23 +135,6 @@ def test_dropout_and_augmentation_go_on_where_a_kill_interrupted_them(
     assert losses_of(tmp_path / "killed") == losses_of(tmp_path / "undisturbed")
 
 
-def run_rank(rank: int, shards: Path, bert: Path, out: Path, settings: Sequence[str]) -> None:
-    config = make_config(bert_text(bert), "training.epochs=1", *settings)
-    make_trainer(config, shards, out, Recorder() if rank == 0 else None).run()
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("parallelism", ["ddp", "fsdp2"])
-def test_two_processes_give_the_losses_of_one_where_nothing_drops_out(
-    shards: Path, tmp_path: Path, parallelism: str
-) -> None:
-    folder = write_bert(tmp_path / "bert", dropout=0.0)
-    config = make_config(bert_text(folder), "training.epochs=1")
-    make_trainer(config, shards, tmp_path / "one", Recorder()).run()
-    run_ranks(run_rank, 2, shards, folder, tmp_path / "two", [f"training.parallelism={parallelism}"])
-    assert losses_of(tmp_path / "two") == pytest.approx(losses_of(tmp_path / "one"), rel=1e-4)
-
-
 def test_what_is_saved_needs_neither_weights_nor_tokenizer(shards: Path, tmp_path: Path) -> None:
     folder = write_bert(tmp_path / "bert")
     trainer = make_trainer(make_config(bert_text(folder), "training.epochs=1"), shards, tmp_path / "out", Recorder())
@@ -207,19 +186,6 @@ def test_words_begin_with_the_vectors_of_a_file(shards: Path, tmp_path: Path) ->
     assert "word_vectors" not in trainer.model.specification["text"]
 
 
-def test_files_that_do_not_fit_end_the_stage_with_a_message(shards: Path, bert: Path, tmp_path: Path) -> None:
-    glove = tmp_path / "glove.txt"
-    glove.write_text("red 1 2 3\n")
-    text = f"model.text={{name: bigru, word_dim: 4, word_vectors: {glove}, pooling: {{name: gpo}}}}"
-    with pytest.raises(StageError, match=r"train: .*line 1: has 3 numbers, where 4"):
-        prepared(make_config(text), shards, tmp_path / "out")
-    folder = tmp_path / "bert"
-    shutil.copytree(bert, folder)
-    (folder / "tokenizer.json").write_text("red\nblue\n")
-    with pytest.raises(StageError, match=r"train: .* bring no tokenizer that can be loaded"):
-        prepared(make_config(bert_text(folder)), shards, tmp_path / "out")
-
-
 def test_training_goes_by_what_the_weights_are_and_not_where_they_lie(bert: Path, tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     shutil.copytree(bert, moved)
@@ -229,38 +195,3 @@ def test_training_goes_by_what_the_weights_are_and_not_where_they_lie(bert: Path
     settings = json.loads((moved / "config.json").read_text())
     (moved / "config.json").write_text(json.dumps(settings | {"hidden_act": "relu"}))
     assert train.model_content(make_config(bert_text(moved))) != content
-
-
-def test_options_go_with_their_encoder() -> None:
-    name = "model.text={name: bert, weights: google/bert, learning_rate_factor: 0.1, pooling: {name: max}}"
-    assert make_config(name).model.specification()["text"] == {
-        "name": "bert",
-        "weights": "google/bert",
-        "pooling": {"name": "max"},
-    }
-    with pytest.raises(ConfigError, match=r"model\.text\.word_dim: unknown key"):
-        make_config(name, "model.text.word_dim=3")
-    with pytest.raises(
-        ConfigError,
-        match=r"model\.text\.name: must be one of bigru, bert, dual_encoder, components, role_graphs; got 'brt'",
-    ):
-        make_config("model.text.name=brt")
-    assert make_config("model.text.word_dim=5").model.text.name == "bigru"
-
-
-def test_real_weights_and_their_tokenizer_know_what_captions_mean(minilm: Path) -> None:
-    tokenizer = SubwordTokenizer.from_pretrained(str(minilm))
-    network = load_pretrained(str(minilm)).eval()
-
-    @torch.inference_mode()
-    def embedded(text: str) -> torch.Tensor:
-        """As this network was published to be used: the mean of the last hidden states."""
-        mean = network(input_ids=torch.tensor([tokenizer.encode(text)])).last_hidden_state[0].mean(dim=0)
-        return mean / mean.norm()
-
-    for caption, like, unlike in (
-        ("A dog runs through the snow .", "A puppy is racing over a white field", "Two men play guitar on a stage"),
-        ("A child eats cake .", "The little girl is having a birthday dessert", "A cyclist climbs a mountain road"),
-    ):
-        near, far = embedded(caption) @ embedded(like), embedded(caption) @ embedded(unlike)
-        assert near > far + 0.3

@@ -11,7 +11,6 @@ import torch.multiprocessing as mp
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.kinds.inputs import SplitData
-from pipelines.training.checkpoints import newest_checkpoint
 from pipelines.training.loss_log import read_losses
 from pipelines.training.trainer import Trainer
 from preprocessing.captions.vocabulary import Vocabulary
@@ -144,15 +143,6 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
     history = make_trainer(make_config(), shards, tmp_path, Recorder()).run()
     assert losses_of(tmp_path) == pytest.approx(undisturbed[0], abs=1e-6)
     assert list(history) == undisturbed[1]
-
-
-def test_two_checkpoints_are_kept(shards: Path, tmp_path: Path):
-    make_trainer(make_config(), shards, tmp_path, Recorder()).run()
-    kept = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
-    assert kept == ["step-00000021", "step-00000024"]
-    assert newest_checkpoint(tmp_path) == tmp_path / "checkpoints" / "step-00000024"
-    progress = json.loads((tmp_path / "checkpoints/step-00000024/progress.json").read_text())
-    assert progress["epoch"] == 3
 
 
 def run_rank(rank: int, shards: Path, out: Path, die_at: int | None, settings: Sequence[str]) -> None:

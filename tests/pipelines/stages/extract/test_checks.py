@@ -160,16 +160,6 @@ def test_images_that_failed_are_tried_once_more(config: PipelineConfig, capsys: 
     assert plan_stages(config, ["parse"], last="parse")["parse"].outputs["dev"] == graphs.outputs["dev"]
 
 
-def test_a_retry_in_vain_changes_nothing(config: PipelineConfig) -> None:
-    split, _ = extract.splits_of(config)
-    failing = [next(split.dataset.records("train")).image_uri]
-    make(config, failing)
-    plan = extract.plan(config, {})
-    checks.retry_failed(extract.splits_of(config), config.mirror)
-    make(config, failing)
-    assert extract.plan(config, {}) == plan
-
-
 def test_more_skipped_images_than_allowed_end_the_stage(tmp_path: Path) -> None:
     config = configured(tmp_path, kept=False)
     uris = [record.image_uri for record in extract.splits_of(config)[0].dataset.records("train")]
@@ -185,11 +175,3 @@ def test_more_skipped_images_than_allowed_end_the_stage(tmp_path: Path) -> None:
     raised = load_config(None, [*OPTIONS, f"work_dir={tmp_path}/work", "features.max_skipped=0.7"])
     assert all("dev" in path.parts for path in make(raised))
     assert extract.plan(raised, {}).complete
-
-
-def test_a_split_without_any_usable_image_ends_the_stage(tmp_path: Path) -> None:
-    config = load_config(None, [*OPTIONS, f"work_dir={tmp_path}/work", "features.max_skipped=1"])
-    extract._summary.cache_clear()
-    uris = [record.image_uri for record in extract.splits_of(config)[0].dataset.records("train")]
-    with pytest.raises(StageError, match="8 of the 8 images of train were skipped"):
-        make(config, uris)

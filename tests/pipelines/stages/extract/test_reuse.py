@@ -12,7 +12,7 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime.stage import StageError
 from pipelines.stages.extract import plan as extract
 from pipelines.stages.extract.plan import Split
-from pipelines.stages.extract.reuse import Version, reuse_shards
+from pipelines.stages.extract.reuse import reuse_shards
 from preprocessing.captions.graph_shards import GraphCounts, counts_path
 from preprocessing.extraction.extract import extract_shard
 from preprocessing.shards import verify_shard
@@ -144,13 +144,6 @@ def test_another_machine_takes_over_on_the_storage(tmp_path: Path) -> None:
     split.directory.pull()
     for path in split.shards:
         verify_shard(path, deep=True)
-
-
-def test_the_note_names_every_shard(settings: list[str]) -> None:
-    split = train_split(loaded(settings, 7))
-    assert isinstance(split.version, Version)
-    assert list(split.version.contents) == [path.name for path in split.shards]
-    assert len(set(split.version.contents.values())) == 3
 
 
 def test_a_record_of_shards_elsewhere_is_refused(settings: list[str], tmp_path: Path) -> None:

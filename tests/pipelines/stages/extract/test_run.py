@@ -65,12 +65,6 @@ def test_what_the_fingerprint_depends_on(tmp_path: Path, override: str, changes:
     assert (first.fingerprint != second.fingerprint) == changes
 
 
-def test_a_split_has_a_directory_of_its_own(tmp_path: Path) -> None:
-    first, second = extract.plan(loaded(tmp_path), {}), extract.plan(loaded(tmp_path, "dataset.images.dev=5"), {})
-    assert first.outputs["train"] == second.outputs["train"]
-    assert first.outputs["dev"] != second.outputs["dev"]
-
-
 def test_published_features_are_planned_like_images(tmp_path: Path) -> None:
     for split, images in (("train", 3), ("dev", 2)):
         np.save(tmp_path / f"{split}_ims.npy", np.ones((images, 4, 8), np.float32))
@@ -80,17 +74,6 @@ def test_published_features_are_planned_like_images(tmp_path: Path) -> None:
     plan = extract.plan(load_config(None, [f"work_dir={tmp_path}/work", *published]), {})
     assert plan.size == "5 images, 25 captions"
     assert plan.total == 2
-
-
-def test_features_in_the_form_in_which_they_were_published(tmp_path: Path) -> None:
-    (tmp_path / "source").mkdir()
-    np.savez(tmp_path / "source" / "1.npz", x=np.ones((4, 8), np.float32))
-    features = f"features={{extractor: imported, form: npz, source: {tmp_path}/source, shard_size: 3}}"
-    first = extract.plan(loaded(tmp_path / "work", features), {})
-    assert first.total == 3 + 2
-    assert extract.plan(loaded(tmp_path / "work", features), {}).fingerprint == first.fingerprint
-    np.savez(tmp_path / "source" / "2.npz", x=np.ones((4, 8), np.float32))
-    assert extract.plan(loaded(tmp_path / "work", features), {}).fingerprint != first.fingerprint
 
 
 def write_archives(folder: Path, *samples: int) -> None:
@@ -147,20 +130,6 @@ def test_two_images_that_would_get_one_files_features(tmp_path: Path) -> None:
         extract_run.run(load_config(None, overrides), {}, MagicMock())
 
 
-@pytest.mark.parametrize(
-    ("features", "member"),
-    [
-        ("{extractor: grid, weights: tiny_resnet, random_seed: 0, image_size: 64}", "grid"),
-        ("{extractor: pyramid, weights: tiny_resnet, random_seed: 0}", "pyramid"),
-        ("{extractor: frames, weights: tiny_resnet, random_seed: 0, frames: 3}", "frames"),
-    ],
-)
-def test_other_extractors_are_planned_alike(tmp_path: Path, features: str, member: str) -> None:
-    config = loaded(tmp_path, f"features={features}")
-    assert config.features.member == member
-    assert extract.plan(config, {}).fingerprint != extract.plan(loaded(tmp_path), {}).fingerprint
-
-
 BUTD = (
     "features={extractor: butd, random_seed: 0, min_regions: 2, max_regions: 5, batch_size: 2, shard_size: 3, "
     "random_size: {width: 2, blocks: [1, 1, 1], objects: 4, attributes: 3}}"
@@ -208,11 +177,6 @@ def test_regions_of_the_detector_become_shards(tmp_path: Path) -> None:
 def test_a_detector_that_cannot_be_had(tmp_path: Path, features: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         extract.plan(loaded(tmp_path, f"features={features}"), {})
-
-
-def test_weights_that_cannot_be_loaded(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"features: .*{tmp_path}"):
-        extract.plan(loaded(tmp_path, f"features={{extractor: grid, weights: {tmp_path}}}"), {})
 
 
 def test_a_second_plan_imports_nothing_heavy(tmp_path: Path) -> None:

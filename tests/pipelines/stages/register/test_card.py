@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from pipelines.config import CardConfig, load_config
-from pipelines.config.model import ModelConfig
 from pipelines.stages.register import card as model_card
 from pipelines.stages.register.card import DESCRIPTION_CHARACTERS, description
 
@@ -22,11 +21,6 @@ METRICS = {
     "t2i_r10_high": 63.0,
     "attack/total": 12.0,
 }
-
-
-def test_a_card_has_its_sections_in_their_order() -> None:
-    card = model_card.model_card("shop", "A model.", {"Metrics": ["| RSUM | 1 |"], "Origin": ["- seed: `7`", "- b"]})
-    assert card == "# shop\n\nA model.\n\n## Metrics\n\n| RSUM | 1 |\n\n## Origin\n\n- seed: `7`\n- b\n"
 
 
 def test_metrics_have_their_intervals() -> None:
@@ -77,25 +71,6 @@ def test_the_card_says_what_a_model_begins_with(settings: tuple[str, ...], begin
     lines = [model_card.training_list(each.training, each.loss, each.model, manifest) for each in (trained, kept)]
     assert f"- begins with: {begins}" in lines[0]
     assert lines[1] == [f"- weights: {begins}", f"- epochs: 0 ({untrained}): nothing was trained"]
-
-
-def test_a_pretrained_dual_encoder_is_named_and_without_training_zero_shot() -> None:
-    model = ModelConfig.model_validate({"name": "dual_encoder", "weights": "openai/clip", "lora": {"rank": 4}})
-    assert model.begins_with(None) == (
-        "the pretrained dual encoder `openai/clip`, with new low-rank updates (LoRA, rank 4)"
-    )
-    assert (model.untrained(None), model.untrained(Path("/model"))) == ("zero-shot", "the earlier model as it is")
-
-
-def test_the_origin_is_that_of_the_tags() -> None:
-    lines = model_card.origin({"vse.seed": "7", "mlflow.source.git.commit": "abc123"})
-    assert lines == ["- mlflow.source.git.commit: `abc123`", "- seed: `7`"]
-
-
-def test_what_the_project_made_itself_it_may_license() -> None:
-    data, weights = model_card.licences(CardConfig(), "scenes", [])
-    assert data.startswith("- Data: Generated images and captions")
-    assert weights.startswith("- Weights it builds on: Random weights")
 
 
 def test_of_others_nothing_is_claimed() -> None:

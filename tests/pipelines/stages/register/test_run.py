@@ -102,18 +102,6 @@ def test_a_database_that_is_gone_has_no_registered_model(config: PipelineConfig,
     assert not register.plan(config, upstream).complete
 
 
-def test_another_name_is_another_registration(config: PipelineConfig, upstream: Plans) -> None:
-    other = config.model_copy(update={"name": "other"})
-    assert register.plan(other, upstream).fingerprint != register.plan(config, upstream).fingerprint
-
-
-@pytest.mark.parametrize("stage", ["train", "evaluate", "index"])
-def test_register_needs_the_stages_before(config: PipelineConfig, upstream: Plans, stage: str) -> None:
-    unfinished = {**upstream, stage: replace(upstream[stage], done=0)}
-    with pytest.raises(StageError, match=f"the output of {stage} is to do .* run `python pipelines/{stage}.py`"):
-        run(config, unfinished)
-
-
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), shutil.Error([("a", "b", "full")])]
 )
