@@ -2,7 +2,8 @@
 
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import mlflow
@@ -13,10 +14,26 @@ from mlflow.models.model import ModelInfo
 from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
 from pipelines.registry.models import BUNDLE_PARTS, CHALLENGER, FINGERPRINT_TAG, RegisteredVersion, find_registered
+from pipelines.tracking import Tracker
+from preprocessing.storage.redaction import SecretAddress
 from vse_core.digests import DIGESTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("vse_core", "preprocessing", "pipelines")
+
+
+@contextmanager
+def active_run(tracker: Tracker) -> Iterator[None]:
+    """Make a tracker's run the active one of MLflow's module-level functions; its status is left alone."""
+    tracker.flush()
+    address = SecretAddress(tracker.handle.uri).reveal()
+    mlflow.set_tracking_uri(address)
+    mlflow.set_registry_uri(address)
+    mlflow.start_run(run_id=tracker.run_id)
+    try:
+        yield
+    finally:
+        mlflow.end_run("RUNNING")
 
 
 def register_bundle(

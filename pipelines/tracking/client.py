@@ -62,17 +62,16 @@ def require_driver(uri: str) -> None:
     """Raise TrackingError if the address is of a database whose driver, a Python package, is missing or unknown."""
     if not uri.startswith(tuple(DATABASE_PORTS)):
         return
-    from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import SQLAlchemyError
+    import sqlalchemy
 
     try:
-        make_url(SecretAddress(uri).reveal()).get_dialect().import_dbapi()
+        sqlalchemy.make_url(SecretAddress(uri).reveal()).get_dialect().import_dbapi()
     except ImportError as error:
         raise TrackingError(
             f"tracking.uri {uri}: the driver of this database is missing ({error}): install it on every machine, or "
             "write postgresql+psycopg2:// (pip install psycopg2-binary) or mysql+pymysql:// (pip install pymysql)"
         ) from None
-    except (SQLAlchemyError, ValueError) as error:
+    except (sqlalchemy.exc.SQLAlchemyError, ValueError) as error:
         raise TrackingError(f"tracking.uri {uri}: cannot be used: {reason_of(error)}") from None
 
 
@@ -109,12 +108,14 @@ def reason_of(error: Exception) -> str:
 
 def outages() -> tuple[type[Exception], ...]:
     """Return what is raised when MLflow, its database or its artifacts' S3 does not answer or refuses, and by files."""
-    from boto3.exceptions import Boto3Error
-    from botocore.exceptions import BotoCoreError, ClientError
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
+    from pipelines.tracking.delivery import OUTAGES
 
-    return (MlflowException, SQLAlchemyError, sqlite3.Error, OSError, Boto3Error, BotoCoreError, ClientError)
+    return OUTAGES
+
+
+def is_gone(error: Exception) -> bool:
+    """Return whether MLflow does not know what it was asked for."""
+    return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
 
 
 def page(uri: str, experiment_id: str, run_id: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from pipelines.schema.experiment import Experiment
-from pipelines.tracking.client import TrackingError, connect, named_outages, page
+from pipelines.tracking.client import TrackingError, connect, is_gone, named_outages, outages, page
 from pipelines.tracking.mlflow_internals import TRAINING_EXPERIMENT
 from pipelines.tracking.tracker import DESCRIPTION, PENDING, RunHandle, Tracker, read_pending
 from pipelines.tracking.version import code_version
@@ -99,9 +99,8 @@ class PipelineRuns:
         """Send what MLflow has not received of ended runs, and end the runs of killed pipelines."""
         for pending in sorted(_spool_folder(self._experiment).glob(f"*/*/{PENDING}")):
             kept = read_pending(pending)
-            uri = None if kept is None else SecretAddress(kept["run"]["uri"])
-            if kept is not None and kept["status"] is not None and uri == self._experiment.uri:
-                Tracker(RunHandle(**kept["run"])).close(kept["status"])
+            if kept and kept.status and SecretAddress(kept.run.uri) == self._experiment.uri:
+                Tracker(kept.run).close(kept.status)
         for lock in sorted(self._file.parents[1].glob(f"*/{_LOCK}")):
             with contextlib.suppress(BlockingIOError, FileNotFoundError), locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 recorded = _recorded(lock.with_name(self._file.name))
@@ -145,15 +144,13 @@ def recorded_run_url(experiment: Experiment, fingerprint: str) -> str | None:
 
 def _experiment(client: MlflowClient, wanted: Experiment) -> str:
     """Return the id of the experiment, which is created where there is none."""
-    from mlflow.exceptions import MlflowException
-
     experiment = client.get_experiment_by_name(wanted.name)
     if experiment is None:
         location = _artifact_location(wanted)
         tags = {**TRAINING_EXPERIMENT, DESCRIPTION: _EXPERIMENT}
         try:
             return str(client.create_experiment(wanted.name, artifact_location=location, tags=tags))
-        except MlflowException:  # another process may have been faster
+        except outages():  # another process may have been faster
             experiment = client.get_experiment_by_name(wanted.name)
             if experiment is None:
                 raise
@@ -180,12 +177,10 @@ def _artifact_location(wanted: Experiment) -> str | None:
 
 def _reopened(client: MlflowClient, run_id: str) -> bool:
     """Set a run to RUNNING again; False where it is gone."""
-    from mlflow.exceptions import MlflowException
-
     try:
         run = client.get_run(run_id)
-    except MlflowException as error:
-        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+    except outages() as error:
+        if is_gone(error):
             return False
         raise
     if run.info.lifecycle_stage == "deleted":
@@ -196,13 +191,11 @@ def _reopened(client: MlflowClient, run_id: str) -> bool:
 
 def _end_abandoned(client: MlflowClient, run_id: str) -> None:
     """End a run as KILLED, unless it has ended or is gone."""
-    from mlflow.exceptions import MlflowException
-
     try:
         if client.get_run(run_id).info.status == "RUNNING":
             client.set_terminated(run_id, "KILLED")
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+    except outages() as error:
+        if not is_gone(error):
             raise
 
 

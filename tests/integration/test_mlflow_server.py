@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from mlflow import MlflowClient
 
 from pipelines.config import load_config
-from pipelines.registry.registration import register_bundle
+from pipelines.registry.registration import active_run, register_bundle
 from pipelines.serving.requirements import pip_requirements
 from pipelines.tracking import PipelineRuns
 from preprocessing.storage.s3 import S3Storage
@@ -199,7 +199,7 @@ def test_a_pipeline_logs_and_registers_through_the_server(
             figure = Figure()
             figure.subplots().plot(range(5))
             tracker.log_figure(figure, "plots/recall.png")
-        with runs.child("register") as register, register.active():
+        with runs.child("register") as register, active_run(register):
             bundle = write_tiny_bundle(tmp_path / "bundle")
             needed, text = pip_requirements(bundle), "Trained on six scenes."
             version = register_bundle(bundle, "tiny", "abc", needed, {"vse.seed": "0"}, {"dev/rsum": 119.0}, text)

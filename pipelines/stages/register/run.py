@@ -8,7 +8,7 @@ from pipelines.config import PipelineConfig
 from pipelines.config.features import Features
 from pipelines.evaluation.evaluator import GALLERY
 from pipelines.inference.embedder import write_extractor
-from pipelines.registry.registration import register_bundle
+from pipelines.registry.registration import active_run, register_bundle
 from pipelines.runtime.stage import Plans, StageError, StageReport, disk_errors, manifest_in
 from pipelines.serving.requirements import pip_requirements
 from pipelines.stages.register import card as model_card
@@ -45,7 +45,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
         write_bytes_atomic(card, _card(config, upstream, metrics, tags).encode())
     tracker.log_artifact(card)
     try:
-        with tracker.active():
+        with active_run(tracker):
             registered = register_bundle(
                 stage.path,
                 config.registered_model,

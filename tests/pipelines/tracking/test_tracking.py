@@ -23,6 +23,7 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.registry.registration import active_run
 from pipelines.runtime.stage import StageError
 from pipelines.tracking import PipelineRuns, Tracker, TrackingError, client, code_version, recorded_run_url
 from pipelines.tracking.client import connect
@@ -309,7 +310,7 @@ def test_the_active_run_of_mlflow(config: PipelineConfig) -> None:
     import mlflow
 
     with PipelineRuns(config.experiment, FINGERPRINT).parent as tracker:
-        with tracker.active():
+        with active_run(tracker):
             mlflow.log_metric("x", 1.0)
         assert mlflow.active_run() is None
         assert stored(config, tracker).info.status == "RUNNING"

@@ -1,0 +1,70 @@
+"""What a run has logged, sent to MLflow in few requests; importing this takes seconds."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from boto3.exceptions import Boto3Error
+from botocore.exceptions import BotoCoreError, ClientError
+from mlflow import MlflowClient
+from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+from sqlalchemy.exc import SQLAlchemyError
+
+from pipelines.tracking.mlflow_internals import DATASET_CONTEXT
+
+if TYPE_CHECKING:
+    from pipelines.tracking.tracker import LoggedModel, Pending
+
+# Raised when MLflow, its database or its artifacts' S3 does not answer or refuses, and by files.
+OUTAGES = (MlflowException, SQLAlchemyError, sqlite3.Error, OSError, Boto3Error, BotoCoreError, ClientError)
+
+# MLflow's limits of the entries of one kind in a request.
+_METRICS_A_REQUEST, _OTHERS_A_REQUEST = 1000, 100
+
+
+def send(client: MlflowClient, pending: Pending, artifacts: Path) -> None:
+    """Send everything, forgetting each thing once it has arrived; what arrives twice does no harm."""
+    run_id = pending.run.run_id
+    if pending.params:
+        known = client.get_run(run_id).data.params
+        entries = [Param(name, value) for name, value in pending.params.items() if name not in known]
+        for start in range(0, len(entries), _OTHERS_A_REQUEST):
+            client.log_batch(run_id, params=entries[start : start + _OTHERS_A_REQUEST])
+        pending.params = {}
+    if pending.tags:
+        client.log_batch(run_id, tags=[RunTag(name, value) for name, value in pending.tags.items()])
+        pending.tags = {}
+    if pending.inputs:
+        client.log_inputs(run_id, [_input(**each) for each in pending.inputs])
+        pending.inputs = []
+    while pending.metrics:
+        batch = pending.metrics[:_METRICS_A_REQUEST]
+        client.log_batch(run_id, metrics=[Metric(*metric) for metric in batch])
+        del pending.metrics[: len(batch)]
+    while pending.models:
+        _send_model(client, pending.run.experiment_id, run_id, pending.models[0])
+        del pending.models[0]
+    for path in sorted(path for path in artifacts.rglob("*") if path.is_file()):
+        folder = path.parent.relative_to(artifacts).as_posix()
+        client.log_artifact(run_id, str(path), None if folder == "." else folder)
+        path.unlink()
+
+
+def _input(context: str, **dataset: str) -> DatasetInput:
+    return DatasetInput(Dataset(**dataset), [InputTag(DATASET_CONTEXT, context)])
+
+
+def _send_model(client: MlflowClient, experiment_id: str, run_id: str, logged: LoggedModel) -> None:
+    known = client.search_logged_models([experiment_id], f"source_run_id = '{run_id}' AND name = '{logged.name}'")
+    if known:
+        model = known[0]
+    else:
+        model = client.create_logged_model(experiment_id, logged.name, run_id)
+        client.log_outputs(run_id, [LoggedModelOutput(model.model_id, logged.metrics[0][3])])
+    name, digest = logged.data
+    origin = {"model_id": model.model_id, "dataset_name": name, "dataset_digest": digest, "run_id": run_id}
+    client.log_batch(run_id, metrics=[Metric(*metric, **origin) for metric in logged.metrics])
+    client.finalize_logged_model(model.model_id, "READY")
