@@ -1,9 +1,10 @@
 """A folder on a disk or on S3 behind one protocol, and a work folder that is mirrored on it."""
 
 from preprocessing.storage.address import common_folder, is_s3, join, relative, split_s3
-from preprocessing.storage.base import Entry, LocalStorage, Storage, open_storage
+from preprocessing.storage.base import Entry, LocalStorage, Storage
 from preprocessing.storage.errors import StorageError
 from preprocessing.storage.mirror import Mirror
+from preprocessing.storage.opening import open_storage
 from preprocessing.storage.ranged import open_address
 
 __all__ = [

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from preprocessing.storage.address import is_s3
 from preprocessing.storage.atomic import link_atomic, open_atomic
 from preprocessing.storage.lease import FolderLock, Lease
 
@@ -119,12 +118,3 @@ def _copy(source: Path, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open_atomic(target) as copy:
             shutil.copyfileobj(original, copy)
-
-
-def open_storage(address: str) -> Storage:
-    """Return the storage at an address, ``s3://bucket/folder`` or a local folder; makes no request yet."""
-    if not is_s3(address):
-        return LocalStorage(Path(address))
-    from preprocessing.storage.s3 import S3Storage  # boto3 takes a while, and most runs do without
-
-    return S3Storage(address)

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from preprocessing.storage.address import is_s3, split_s3
-from preprocessing.storage.base import Storage, open_storage
+from preprocessing.storage.base import Storage
+from preprocessing.storage.opening import open_storage
 
 # A request costs about as much time as a megabyte.
 _BLOCK_BYTES = 1 << 20
