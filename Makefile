@@ -68,6 +68,8 @@ pins: $(STAMP)  ## pin every package of the images with its hashes (PINS=--upgra
 	printf '%s\n' boto3 Flask-WTF mlflow psycopg2-binary | \
 		$(COMPILE) --constraints infra/docker/constraints.txt --output-file infra/mlflow/requirements.txt -
 
+# Of this checkout, and not of what is installed.
+docs: export PYTHONPATH := $(CURDIR)
 docs: $(STAMP)  ## the documentation into site/; a broken link or docstring is an error
 	$(BIN)/python .ci/configuration_reference.py
 	$(BIN)/python .ci/experiments.py
