@@ -25,10 +25,9 @@ from preprocessing.extraction.extract import (
     shard_specs,
 )
 from preprocessing.extraction.identity import summarize
-from preprocessing.features.extractor import ExtractorError, RegionFeatures
+from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError, read_image_bytes
-from preprocessing.shards import verify_shard
-from preprocessing.shards.reader import ShardReader, read_arrays
+from preprocessing.shards.reader import ShardReader
 
 
 class NumberExtractor:
@@ -120,53 +119,6 @@ def test_two_shards_of_a_process_share_the_model(tmp_path: Path) -> None:
     assert len({each.path.read_bytes() for each in specs}) == 1
 
 
-class FileExtractor(NumberExtractor):
-    """The file of ".../7" is "7"."""
-
-    name = "jpg"
-
-    def __call__(self, items: Sequence[Any]) -> list[bytes]:  # type: ignore[override]
-        return [str(item).encode() for item in items]
-
-
-def test_files_arrive_as_they_are(tmp_path: Path) -> None:
-    records = [record("3"), record("bad"), record("12")]
-    index = extract_shard(spec(tmp_path, records), FileExtractor(), batch_size=2)
-    assert [item["reason"] for item in index.skipped] == ["truncated"]
-    reader = ShardReader(tmp_path, "jpg")
-    assert [bytes(reader.file(number)) for number in range(2)] == [b"3", b"12"]
-    assert reader.meta(1)["image_id"] == "12"
-
-
-class RegionExtractor(NumberExtractor):
-    """The features of ".../7" stand for a box and a class of 7 and a half."""
-
-    name = "region"
-
-    def __call__(self, items: Sequence[Any]) -> list[RegionFeatures]:  # type: ignore[override]
-        return [
-            RegionFeatures(
-                np.full((2, 3), item, np.float16),
-                {"boxes": np.full((2, 4), item + 1000.1, np.float32), "objects": np.full(2, item, np.int32)},
-            )
-            for item in items
-        ]
-
-
-def test_companions_arrive_with_their_features(tmp_path: Path) -> None:
-    extract_shard(spec(tmp_path, [record("3"), record("12")]), RegionExtractor(), batch_size=2)
-    verify_shard(tmp_path / "shard-00000.tar", deep=True)
-    reader = ShardReader(tmp_path, "region")
-    assert [float(reader.features(number)[0, 0]) for number in range(2)] == [3.0, 12.0]
-    arrays = dict(read_arrays(tmp_path / "shard-00000.tar", ("region", "boxes", "objects")))
-    assert list(arrays) == ["00000000", "00000001"]
-    for key, number in (("00000000", 3), ("00000001", 12)):
-        np.testing.assert_array_equal(arrays[key]["boxes"], np.full((2, 4), number + 1000.1, np.float32))
-        assert arrays[key]["objects"].tolist() == [number, number]
-        assert arrays[key]["objects"].dtype == np.int32
-        assert arrays[key]["region"].dtype == np.float16
-
-
 def test_nothing_disappears(tmp_path: Path) -> None:
     records = [
         record("0"),
@@ -224,12 +176,6 @@ def test_names_that_no_image_has_are_skipped_where_it_is_read(tmp_path: Path, na
         read_image_bytes(uri)
 
 
-def test_a_shard_may_be_empty(tmp_path: Path) -> None:
-    index = extract_shard(spec(tmp_path, [record("bad")]), NumberExtractor(), batch_size=2)
-    assert (index.count, len(index.skipped)) == (0, 1)
-    verify_shard(tmp_path / "shard-00000.tar", deep=True)
-
-
 @pytest.mark.parametrize("threads", [1, 4])
 def test_bytes_do_not_depend_on_threads(tmp_path: Path, threads: int) -> None:
     records = [record(str(number), *([""] * (number % 2)), "text") for number in range(50)]
@@ -254,24 +200,6 @@ def test_decoding_runs_ahead_of_the_model_by_a_bounded_number(tmp_path: Path) ->
 
     extract_shard(spec(tmp_path, [record(str(number)) for number in range(100)]), Counting(), batch_size=4)
     assert most <= 4 + 2 * 4 + 1
-
-
-def test_a_fault_of_the_extractor_leaves_no_shard(tmp_path: Path) -> None:
-    class Faulty(NumberExtractor):
-        def __call__(self, items: Sequence[Any]) -> list[npt.NDArray[np.float16]]:
-            raise ValueError("fault")
-
-    with pytest.raises(ValueError, match="fault"):
-        extract_shard(spec(tmp_path, [record("0")]), Faulty(), batch_size=2)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_shards_cover_the_split_in_order(tmp_path: Path) -> None:
-    records = [record(str(number)) for number in range(7)]
-    specs = list(shard_specs(iter(records), tmp_path, 3, "ab", "/images"))
-    assert [item.path.name for item in specs] == ["shard-00000.tar", "shard-00001.tar", "shard-00002.tar"]
-    assert [item.first for item in specs] == [0, 3, 6]
-    assert [entry for item in specs for entry in item.records] == records
 
 
 def test_records_are_drawn_a_shard_at_a_time(tmp_path: Path) -> None:
@@ -343,30 +271,6 @@ def test_rows_of_a_file_are_identified_by_the_file(tmp_path: Path) -> None:
     first = summarize(ListDataset(records, str(tmp_path)), "dev", 10).digest
     os.utime(path, ns=(0, 1))
     assert summarize(ListDataset(records, str(tmp_path)), "dev", 10).digest != first
-
-
-def test_generated_images_have_no_files() -> None:
-    scene = Record("0", "scene://0/0", "train", (Caption("0#0", "a"),))
-    assert extraction.relative_uri(scene.image_uri, "") == "scene://0/0"
-    assert summarize(ListDataset([scene], ""), "train", 10).images == 1
-
-
-def test_an_image_that_never_comes_is_skipped(tmp_path: Path) -> None:
-    released = threading.Event()
-
-    class Stuck(NumberExtractor):
-        def load(self, uri: str) -> int:
-            if uri.endswith("/3"):
-                released.wait()
-            return super().load(uri)
-
-    records = [record(str(number)) for number in range(8)]
-    index = extract_shard(spec(tmp_path, records), Stuck(), batch_size=2, timeout=0.3)
-    released.set()
-    assert index.count == 7
-    assert [(item["image_id"], item["reason"]) for item in index.skipped] == [
-        ("3", "took longer than 0.3 seconds to load")
-    ]
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")])

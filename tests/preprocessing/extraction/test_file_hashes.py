@@ -62,14 +62,6 @@ def test_what_is_no_file_has_none(tmp_path: Path) -> None:
     assert found == [None] * 4
 
 
-def test_names_that_are_no_text(tmp_path: Path) -> None:
-    path = tmp_path / os.fsdecode(b"caf\xe9.jpg")
-    path.write_bytes(b"1")
-    database = tmp_path / "hashes.sqlite"
-    assert stamps(database, [path])[1] == 1
-    assert stamps(database, [path])[1] == 0
-
-
 def test_a_dry_run_reads_the_database_and_writes_nothing(tmp_path: Path, files: list[Path]) -> None:
     database = tmp_path / "work" / "hashes.sqlite"
     first, _ = stamps(database, files, is_read_only=True)

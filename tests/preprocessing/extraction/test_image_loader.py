@@ -70,11 +70,3 @@ def test_not_more_is_loaded_ahead_than_asked_for(files: Files) -> None:
 def test_what_a_loader_raises_by_mistake_surfaces(files: Files) -> None:
     with loading(files, 2, timeout=5) as load, pytest.raises(ValueError, match="invalid literal"):
         load(["1", "no number"])
-
-
-def test_an_error_of_the_storage_that_is_called_timeout_surfaces() -> None:
-    def load(uri: str) -> None:
-        raise TimeoutError(uri)
-
-    with ImageLoader(load, 1, 1, 5.0) as loader, pytest.raises(TimeoutError, match=r"a\.jpg"):
-        next(loader.load(["a.jpg"], str))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from preprocessing import storage
 from preprocessing.features import TINY_RESNET, ImageError, build_extractor
 from tests.preprocessing.features.arrays import arrays
 
@@ -79,23 +78,6 @@ def test_a_video_cut_short_is_told(container: str) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_a_codec_that_is_unknown_is_told() -> None:
-    with pytest.raises(ImageError, match="the codec of its video stream is unknown"):
-        decode_frames(encoded(container="avi").replace(b"FMP4", b"????"), 4)
-
-
-def test_damage_in_the_middle_is_told_or_seen_in_no_frame_count() -> None:
-    whole = encoded()
-    told = 0
-    for start in range(200, len(whole) - 200, 150):
-        try:
-            found = decode_frames(whole[:start] + b"\xff" * 100 + whole[start + 100 :], 4)
-            assert len(found) == 4
-        except ImageError:  # anything else would end the test
-            told += 1
-    assert told > 5
-
-
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -134,35 +116,6 @@ def test_a_frame_is_the_average_of_its_cells(tmp_path: Path) -> None:
         np.testing.assert_allclose(row, cells.astype(np.float32).mean(0), rtol=4e-3, atol=2e-3)
     assert extractor.name == "frames"
     assert extractor.identity() == {**grid.identity(), "extractor": "frames", "frames": 3}
-
-
-def test_a_video_on_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "video7.mp4"
-    path.write_bytes(encoded())
-    monkeypatch.setattr(storage, "read", {"s3://bucket/video7.mp4": path.read_bytes()}.__getitem__)
-    extractor = build_extractor("frames", weights=TINY_RESNET, seed=0, frames=2)
-    np.testing.assert_array_equal(extractor.load("s3://bucket/video7.mp4"), extractor.load(str(path)))
-
-
-def test_real_weights_on_a_video_of_photographs(vse_data: Path, tmp_path: Path) -> None:
-    paths = sorted((vse_data / "flickr8k" / "images").glob("*.jpg"))[:3]
-    with av.open(str(tmp_path / "photographs.mp4"), "w") as output:
-        stream: Any = output.add_stream("libx264", rate=10, options={"crf": "10"})
-        stream.width = stream.height = 224
-        stream.pix_fmt = "yuv420p"
-        for path in paths:
-            picture = av.VideoFrame.from_image(Image.open(path).convert("RGB"))
-            for packet in stream.encode(picture):
-                output.mux(packet)
-        for packet in stream.encode():
-            output.mux(packet)
-    folder = str(vse_data / "mobilenet_v2")
-    extractor, grid = build_extractor("frames", weights=folder), build_extractor("grid", weights=folder)
-    (found,) = extractor([extractor.load(str(tmp_path / "photographs.mp4"))])
-    means = [cells.astype(np.float32).mean(0) for cells in arrays(grid, [grid.load(str(path)) for path in paths])]
-    similarity = np.corrcoef(np.concatenate([found.astype(np.float32), means]))[:3, 3:]
-    assert similarity.argmax(1).tolist() == [0, 1, 2]
-    assert similarity.diagonal().min() > 0.9
 
 
 def test_files_and_options_that_cannot_be_used(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preprocessing.datasets import build_dataset
 from preprocessing.features import ExtractorError, ImageError, build_extractor
 from preprocessing.features.imported import check_image_names
 from preprocessing.features.importers import image_key
@@ -46,12 +45,6 @@ def test_features_come_by_the_name_of_the_image(source: Path) -> None:
         extractor.load("/photographs/000000000004.jpg")
 
 
-@pytest.mark.parametrize("uri", ["s3://bucket/val2014/000000000003.jpg", "/shards/00001.tar#000000000003.jpg@512+9"])
-def test_images_that_lie_elsewhere_have_the_same_names(source: Path, uri: str) -> None:
-    extractor = build_extractor("imported", source=str(source), form="npz")
-    assert extractor.load(uri).features.tolist() == [[3] * 4] * 4
-
-
 def test_all_images_of_a_source_are_of_one_kind(tmp_path: Path) -> None:
     """A shard's samples all have the same members: what the first readable image has is what counts."""
     (tmp_path / "0.npz").write_bytes(b"PK")
@@ -67,23 +60,11 @@ def test_all_images_of_a_source_are_of_one_kind(tmp_path: Path) -> None:
     assert [set(without.load(f"{number}.jpg").companions) for number in (0, 1, 2)] == [set(), set(), set()]
 
 
-def test_a_source_of_damaged_images_alone(tmp_path: Path) -> None:
-    (tmp_path / "0.npz").write_bytes(b"PK")
-    with pytest.raises(ExtractorError, match=r"none of the 1 images of .* can be used; the first: not a readable npz"):
-        build_extractor("imported", source=str(tmp_path), form="npz").identity()
-
-
 def test_the_identity_is_that_of_the_files(source: Path) -> None:
     first = build_extractor("imported", source=str(source), form="npz").identity()
     assert build_extractor("imported", source=str(source), form="npz").identity() == first
     os.utime(source / "000000000004.npz", ns=(1, 1))
     assert build_extractor("imported", source=str(source), form="npz").identity() != first
-
-
-def test_a_source_without_images(tmp_path: Path) -> None:
-    (tmp_path / "empty.tsv").touch()
-    with pytest.raises(ExtractorError, match="holds no image"):
-        build_extractor("imported", source=str(tmp_path / "empty.tsv"), form="butd_tsv").identity()
 
 
 def test_a_source_is_opened_when_it_is_asked_for(tmp_path: Path) -> None:
@@ -100,27 +81,6 @@ def test_the_last_of_two_rows_counts(tmp_path: Path) -> None:
     path = tmp_path / "features.tsv"
     path.write_text("\t".join(row[:4]) + "\n" + "\t".join(row) + "\n")
     assert build_extractor("imported", source=str(path), form="butd_tsv").load("42.jpg").features.shape == (2, 3)
-
-
-def test_genuine_features_join_a_data_set(vse_data: Path, tmp_path: Path) -> None:
-    reference = vse_data / "butd_reference"
-    names = sorted(path.name for path in (reference / "images").iterdir())
-    (tmp_path / "tokens.txt").write_text("".join(f"{name}#0\ta photograph\n" for name in [*names, "gone.jpg"]))
-    (tmp_path / "train.txt").write_text("\n".join([*names, "gone.jpg"]))
-    dataset = build_dataset(
-        "flickr",
-        images=reference / "images",
-        tokens=tmp_path / "tokens.txt",
-        splits={"train": tmp_path / "train.txt"},
-    )
-    extractor = build_extractor("imported", source=str(reference / "train2014_obj36.tsv"), form="butd_tsv")
-    *found, without = dataset.records("train")
-    for record in found:
-        (regions,) = extractor([extractor.load(record.image_uri)])
-        assert regions.features.shape == (36, 2048)
-        assert set(regions.companions) == {"boxes", "objects", "object_scores", "attributes", "attribute_scores"}
-    with pytest.raises(ImageError, match="no features of this image"):
-        extractor.load(without.image_uri)
 
 
 @pytest.mark.parametrize(("one", "other"), [("cats/1", "dogs/1"), ("007", "7"), ("1.jpg", "COCO_val2014_000000000001")])

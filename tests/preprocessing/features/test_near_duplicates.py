@@ -1,13 +1,11 @@
 """Near-duplicates across splits, against a comparison of all pairs and a transform written out."""
 
-import io
 import math
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageEnhance
+from PIL import Image
 
 from preprocessing.datasets import Record, build_dataset
 from preprocessing.features.images import load_image
@@ -73,49 +71,3 @@ def test_a_link_out_of_the_image_folder_is_not_opened(tmp_path: Path) -> None:
 def test_a_distance_that_makes_no_sense() -> None:
     with pytest.raises(ValueError, match="from 0 to 63 bits, got 64"):
         list(near_duplicates({}, 64))
-
-
-def test_copies_of_photographs_are_found_among_others(vse_data: Path, tmp_path: Path) -> None:
-    """Scaled, compressed and brightened copies of five photographs; no two of the others are taken for copies."""
-    paths = sorted((vse_data / "coco_mini" / "images").glob("*.jpg"))[:30]
-    changes = {
-        "scaled": lambda image: image.resize((image.width // 2, image.height // 2)),
-        "compressed": lambda image: Image.open(_jpeg(image, 20)),
-        "brighter": lambda image: ImageEnhance.Brightness(image).enhance(1.15),
-    }
-    images = tmp_path / "images"
-    images.mkdir()
-    names: dict[str, list[str]] = {"train": [], "test": []}
-    for path in paths:
-        shutil.copy(path, images)
-        names["train"].append(path.name)
-    for path in paths[:5]:
-        for change, apply in changes.items():
-            name = f"{change}_{path.name}"
-            apply(Image.open(path).convert("RGB")).convert("RGB").save(images / name, quality=90)
-            names["test"].append(name)
-    (images / "broken.jpg").write_bytes(b"no picture")
-    names["test"].append("broken.jpg")
-    every = [name for split in names.values() for name in split]
-    (tmp_path / "tokens.txt").write_text("".join(f"{name}#0\ta photograph\n" for name in every))
-    for split, listed in names.items():
-        (tmp_path / f"{split}.txt").write_text("\n".join(listed))
-    dataset = build_dataset(
-        "flickr",
-        images=images,
-        tokens=tmp_path / "tokens.txt",
-        splits={split: tmp_path / f"{split}.txt" for split in names},
-    )
-    found, unreadable = duplicates_across(dataset, ("train", "test"))
-    pairs = {(pair.first.image_id, pair.second.image_id) for pair in found}
-    assert pairs == {(path.name, f"{change}_{path.name}") for path in paths[:5] for change in changes}
-    ((broken, reason),) = unreadable
-    assert broken.image_id == "broken.jpg"
-    assert "not an image" in reason
-
-
-def _jpeg(image: Image.Image, quality: int) -> io.BytesIO:
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=quality)
-    buffer.seek(0)
-    return buffer

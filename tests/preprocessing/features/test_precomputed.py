@@ -34,14 +34,6 @@ def test_one_vector_an_image_is_a_set_of_one(tmp_path: Path) -> None:
     assert build_extractor("precomputed").load(f"{tmp_path}/a_ims.npy#2").shape == (1, 5)
 
 
-def test_a_fortran_file_gives_contiguous_rows(tmp_path: Path) -> None:
-    features = np.asfortranarray(np.arange(24, dtype=np.float32).reshape(2, 3, 4))
-    np.save(tmp_path / "a_ims.npy", features)
-    found = build_extractor("precomputed").load(f"{tmp_path}/a_ims.npy#1")
-    assert found.flags.c_contiguous
-    np.testing.assert_array_equal(found, features[1])
-
-
 def test_dataset_and_extractor_agree_on_the_rows(file: Path) -> None:
     (file.parent / "dev_ids.txt").write_text("".join(f"{image}\n" for image in (4, 5, 6) for _ in range(5)))
     (file.parent / "dev_caps.txt").write_text("x\n" * 15)

@@ -3,9 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image
-from transformers import AutoModel
 
 from preprocessing.features import TINY_RESNET, build_extractor
 from preprocessing.features.pyramid import pyramid_boxes
@@ -52,22 +50,6 @@ def test_each_vector_is_the_average_over_its_box() -> None:
         np.testing.assert_allclose(found, expected, rtol=4e-3, atol=2e-3)
     assert pyramid.name == "pyramid"
     assert pyramid.identity() == {**grid.identity(), "extractor": "pyramid"}
-
-
-def test_a_whole_photograph_is_seen(vse_data: Path) -> None:
-    """MobileNetV2's own preprocessing cuts the borders off; the boxes are those of the whole image."""
-    folder = vse_data / "mobilenet_v2"
-    extractor = build_extractor("pyramid", weights=str(folder))
-    paths = sorted((vse_data / "flickr8k" / "images").glob("*.jpg"))[:3]
-    items = [extractor.load(str(path)) for path in paths]
-    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-    with torch.no_grad():
-        maps = model(pixel_values=torch.from_numpy(np.stack(items))).last_hidden_state.numpy()
-    assert maps.shape == (3, 1280, 7, 7)
-    for found, map_Fhw in zip(arrays(extractor, items), maps, strict=True):
-        assert found.shape == (30, 1280)
-        np.testing.assert_allclose(found[0], map_Fhw.mean((1, 2)), rtol=4e-3, atol=2e-3)
-        np.testing.assert_allclose(found[20], naive(map_Fhw, tuple(pyramid_boxes()[20])), rtol=4e-3, atol=2e-3)
 
 
 def test_an_image_may_keep_its_aspect_ratio(tmp_path: Path) -> None:

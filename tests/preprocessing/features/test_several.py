@@ -72,12 +72,6 @@ def test_an_image_that_one_cannot_use_is_skipped_for_all() -> None:
         extractor.load("/no/such.jpg")
 
 
-def test_the_identity_is_that_of_all() -> None:
-    one, other = (build_extractor("several", of=parts).identity() for parts in (PARTS[:2], PARTS[1::-1]))
-    assert one["of"] == [build_extractor(**part).identity() for part in PARTS[:2]]
-    assert one != other
-
-
 def test_what_cannot_stand_together_is_refused() -> None:
     with pytest.raises(ExtractorError, match="features of one image need different names, got grid, grid"):
         build_extractor("several", of=[PARTS[0], PARTS[0]])

@@ -1,6 +1,5 @@
 """CNNs of torchvision, and Caffe's ResNets, from files in the published formats."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from torchvision.models import get_model
 from torchvision.models import resnet as tv_resnet
 
-from preprocessing.features import ExtractorError, ImageError, build_extractor, load_image
+from preprocessing.features import ExtractorError, build_extractor, load_image
 from preprocessing.features.networks import NetworkOptions
 from preprocessing.features.networks.pixels import SHORT_600, resized, target_size
 from preprocessing.features.networks.torchvision_cnn import load_torchvision
@@ -198,11 +197,6 @@ def test_wrong_options_are_one_clear_error(options: dict[str, Any], message: str
         build_extractor("grid", **options)
 
 
-def test_a_file_without_the_name_of_its_network(weights: Path) -> None:
-    with pytest.raises(ExtractorError, match="is a file; with a file of weights 'network' must name"):
-        build_extractor("grid", weights=str(weights))
-
-
 @pytest.mark.parametrize(
     ("size", "expected"),
     [
@@ -218,22 +212,3 @@ def test_short_600(size: tuple[int, int], expected: tuple[int, int]) -> None:
     """Section 9.1 of the detector: 600 / short side, or 1000 / long side where the long one would pass 1000."""
     assert target_size(*size, SHORT_600) == expected
     assert resized(Image.new("RGB", size), SHORT_600).shape == (3, *expected)
-
-
-def test_short_600_gives_sets_of_different_sizes(tmp_path: Path) -> None:
-    Image.new("RGB", (50, 20), "red").save(tmp_path / "wide.png")
-    Image.new("RGB", (20, 25), "red").save(tmp_path / "high.png")
-    Image.new("RGB", (4000, 100)).save(tmp_path / "line.png")
-    extractor = build_extractor("grid", network="mobilenet_v3_small", image_size="short_600", seed=0)
-    found = arrays(extractor, [extractor.load(str(tmp_path / f"{name}.png")) for name in ("wide", "high")])
-    # 1000 x 400 and 600 x 750 pixels at a stride of 32
-    assert [len(features) for features in found] == [32 * 13, 19 * 24]
-    with pytest.raises(ImageError, match="4000 x 100 pixels is too narrow"):
-        extractor.load(str(tmp_path / "line.png"))
-
-
-def test_the_identity_is_json_and_tells_the_size_and_the_seed() -> None:
-    first = build_extractor("grid", network="mobilenet_v3_small", image_size=64, seed=0).identity()
-    assert json.loads(json.dumps(first)) == first
-    for options in ({"image_size": 96, "seed": 0}, {"image_size": 64, "seed": 1}):
-        assert build_extractor("grid", network="mobilenet_v3_small", **options).identity() != first

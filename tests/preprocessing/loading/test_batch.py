@@ -33,15 +33,6 @@ def test_features_are_compacted_and_padded(masks: list[list[bool]]) -> None:
         assert not out[row, len(rows) :].any()
 
 
-def test_all_rows() -> None:
-    features = arrays([2, 4, 1])
-    out, lengths = pad_features(features, None, FeatureBuffers(1))
-    assert lengths.tolist() == [2, 4, 1]
-    for row, array in enumerate(features):
-        np.testing.assert_array_equal(out[row, : len(array)].numpy(), array)
-        assert not out[row, len(array) :].any()
-
-
 def test_tokens() -> None:
     out, lengths = pad_tokens([np.array([1, 5, 2], dtype=np.int32), [1, 2]], pad_id=9)
     assert out.tolist() == [[1, 5, 2], [1, 2, 9]]
@@ -83,27 +74,3 @@ def test_memory_is_used_again_only_when_nobody_needs_it() -> None:
     gc.collect()
     third, _ = pad_features(arrays([4, 3], seed=3), None, buffers)
     assert third.data_ptr() == address
-
-
-def test_numpy_views_keep_the_memory_too() -> None:
-    buffers = FeatureBuffers(2)
-    view = pad_features(arrays([4], seed=1), None, buffers)[0].numpy()[0, 1:]
-    expected = view.copy()
-    for seed in range(3):
-        pad_features(arrays([4], seed=seed + 5), None, buffers)
-    np.testing.assert_array_equal(view, expected)
-
-
-def test_the_number_of_unused_buffers_is_limited() -> None:
-    buffers = FeatureBuffers(2)
-    batches = [pad_features(arrays([4]), None, buffers) for _ in range(10)]
-    del batches
-    assert len(buffers._free) == 2
-
-
-def test_a_larger_batch_gets_larger_memory() -> None:
-    buffers = FeatureBuffers(1)
-    pad_features(arrays([1]), None, buffers)
-    features = arrays([50, 2])
-    out, _ = pad_features(features, None, buffers)
-    np.testing.assert_array_equal(out[0].numpy(), features[0])

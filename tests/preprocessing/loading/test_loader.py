@@ -3,7 +3,6 @@
 import gc
 import itertools
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -126,12 +125,6 @@ def test_dimensions_that_an_image_is_trained_without(reader: ShardReader, vocabu
     assert joined == [rows(batch) for batch in batches]
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.0])
-def test_dropout_that_is_no_share_is_refused(reader: ShardReader, share: float) -> None:
-    with pytest.raises(ValueError, match="feature_dropout is a share from 0 to below 1"):
-        FeatureSource(reader, feature_dropout=share)
-
-
 def test_every_caption_once_an_epoch(reader: ShardReader, vocabulary: Vocabulary) -> None:
     for epoch in range(3):
         seen = torch.cat([batch.caption_indices_B for batch in make_loader(reader, vocabulary).epoch(epoch)])
@@ -158,12 +151,6 @@ def test_the_cut_into_shards_does_not_matter(tmp_path: Path, sample: Callable[..
     assert batches[0] == batches[1]
 
 
-def test_augmentation_changes_with_the_epoch(reader: ShardReader, vocabulary: Vocabulary) -> None:
-    loader = make_loader(reader, vocabulary)
-    one, other = ({row[0]: row for batch in loader.epoch(e) for row in rows(batch)} for e in (0, 1))
-    assert sum(one[caption] != other[caption] for caption in one) > 20
-
-
 def test_one_augmentation_does_not_disturb_the_other(reader: ShardReader, vocabulary: Vocabulary) -> None:
     def of(size: SizeAugmentation, captions: bool) -> tuple[list[bytes], list[list[int]]]:
         all_rows = [
@@ -174,16 +161,6 @@ def test_one_augmentation_does_not_disturb_the_other(reader: ShardReader, vocabu
     both = of("region", True)
     assert of("region", False)[0] == both[0]
     assert of("none", True)[1] == both[1]
-
-
-def test_batches_in_use_keep_their_contents(reader: ShardReader, vocabulary: Vocabulary) -> None:
-    loader = make_loader(reader, vocabulary, batch=2)
-    held = []
-    before = []
-    for batch in loader.epoch(0):
-        held.append(batch)
-        before.append(rows(batch))
-    assert [rows(batch) for batch in held] == before
 
 
 def prefetch_threads() -> int:
@@ -209,27 +186,6 @@ def test_damage_found_in_the_background_is_raised_here(shards: Path, vocabulary:
     with pytest.raises(ShardError, match=r"shard-00002\.tar"):
         list(loader.epoch(0))
     assert prefetch_threads() == 0
-
-
-def test_waiting_is_measured(reader: ShardReader, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = make_loader(reader, vocabulary)
-    prepare = loader.batch
-
-    def slowly(epoch: int, step: int) -> Batch:
-        time.sleep(0.02)
-        return prepare(epoch, step)
-
-    monkeypatch.setattr(loader, "batch", slowly)
-    batches = loader.epoch(0)
-    next(batches)
-    assert loader.wait_seconds >= 0.02
-    time.sleep(0.15)
-    before = loader.wait_seconds
-    next(batches)
-    next(batches)
-    assert loader.wait_seconds - before < 0.02
-    list(batches)
-    assert loader.wait_seconds > before
 
 
 def test_arguments_that_do_not_fit(reader: ShardReader, vocabulary: Vocabulary) -> None:

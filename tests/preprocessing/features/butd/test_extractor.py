@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import save_file
 
 from preprocessing.features import ExtractorError, RegionFeatures, build_extractor
@@ -93,15 +92,3 @@ def test_features_that_float16_cannot_hold() -> None:
         parameter.fill_(1e6)
     with pytest.raises(ExtractorError, match=r"beyond the range of float16 \(largest .*, limit 65504\)"):
         extractor([noise(64, 80)])
-
-
-def test_bfloat16_gives_regions() -> None:
-    (regions,) = built(dtype="bfloat16")([noise(64, 80)])
-    assert 4 <= len(regions.features) <= 7
-    assert np.isfinite(regions.features).all()
-
-
-def test_torch_keeps_its_random_state() -> None:
-    before = torch.random.get_rng_state()
-    built()
-    assert torch.equal(torch.random.get_rng_state(), before)

@@ -76,12 +76,6 @@ def test_where_nothing_is_proposed_the_image_is() -> None:
     assert found.tolist() == [[0, 0, 31, 29]]
 
 
-def test_values_that_are_not_numbers_propose_nothing() -> None:
-    deltas = torch.full((2, 2, 12, 4), math.nan)
-    found = propose(torch.zeros(2, 2, 12), deltas, (30, 32), 1.0)
-    assert found.tolist() == [[0, 0, 31, 29]]
-
-
 def test_channels_go_to_anchors() -> None:
     """Channel a of the logits and channels 4a .. 4a + 3 of the moves belong to anchor a."""
     head = ProposalHead(1, 1, 3).requires_grad_(False)

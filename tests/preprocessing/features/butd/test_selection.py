@@ -66,20 +66,3 @@ def test_the_rule_of_the_original(sharpness: float, minimum: int, maximum: int, 
     cases = {"few": len(sure) < minimum, "many": len(sure) > maximum, "between": minimum <= len(sure) <= maximum}
     assert cases.get(case, True)
     assert len(found) == {"fixed": 8, "all": 40, "few": 5, "many": 6}.get(case, len(sure))
-
-
-def test_between_the_limits_the_order_is_that_of_the_proposals() -> None:
-    boxes = torch.tensor([[0.0, 0.0, 9.0, 9.0], [20.0, 0.0, 29.0, 9.0], [40.0, 0.0, 49.0, 9.0]])
-    scores = torch.tensor([[0.3], [0.9], [0.1]])
-    assert select_confident(boxes, scores, 1, 3).tolist() == [0, 1]
-    assert select_confident(boxes, scores, 3, 3).tolist() == [1, 0, 2]
-    assert select_confident(boxes, scores, 1, 1).tolist() == [1]
-
-
-def test_a_proposal_counts_in_the_classes_where_it_remained() -> None:
-    """The second box is covered by the first in the first class, and is left with its score in the second."""
-    boxes = torch.tensor([[0.0, 0.0, 9.0, 9.0], [1.0, 0.0, 9.0, 9.0], [50.0, 50.0, 59.0, 59.0]])
-    scores = torch.tensor([[0.9, 0.05], [0.8, 0.1], [0.3, 0.3]])
-    assert select_confident(boxes, scores, 1, 3).tolist() == [0, 2]
-    scores[1, 1] = 0.2
-    assert select_confident(boxes, scores, 1, 3).tolist() == [0, 1, 2]

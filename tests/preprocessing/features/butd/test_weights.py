@@ -119,12 +119,6 @@ def test_all_that_does_not_fit_is_told(tmp_path: Path, state: State) -> None:
     assert "unc-nlp/frcnn-vg-finetuned" in message
 
 
-def test_other_anchors_are_refused(tmp_path: Path, state: State) -> None:
-    save_file({**state, ANCHORS: torch.rand(15, 4)}, tmp_path / "model.safetensors")
-    with pytest.raises(ExtractorError, match=r"anchors of shape \(15, 4\)"):
-        load_weights(tiny_detector(), str(tmp_path))
-
-
 def test_numbers_that_are_none_are_refused(tmp_path: Path, state: State) -> None:
     state[f"{BOX}.fc_attr.bias"][0] = float("nan")
     save_file(state, tmp_path / "model.safetensors")
@@ -162,8 +156,3 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, name: str) -> None:
 def test_weights_that_are_not_there(weights: str, reason: str) -> None:
     with pytest.raises(ExtractorError, match=reason):
         load_weights(tiny_detector(), weights)
-
-
-def test_a_folder_without_weights(tmp_path: Path) -> None:
-    with pytest.raises(ExtractorError, match=r"holds neither model.safetensors nor pytorch_model.bin"):
-        load_weights(tiny_detector(), str(tmp_path))

@@ -74,16 +74,11 @@ def replaced(position: int, value: str) -> list[str]:
     ("row", "reason"),
     [
         (CAFFE[:4], "4 columns where 6 or 10 are needed"),
-        (CAFFE[:1], "1 columns"),
         ([*CAFFE[:5], CAFFE[5][:-5]], "features: no base64|features: .* cut short"),
-        ([*CAFFE[:5], floats(FEATURES)[:-8]], "features: .*cut short|5 numbers of features"),
         ([*CAFFE[:5], floats(FEATURES[:5])], "5 numbers of features and 8 of boxes for 2 boxes"),
         (replaced(4, floats(BOXES[:6])), "6 numbers of features and 6 of boxes for 2 boxes"),
         (replaced(4, "!!!!"), "boxes: no base64"),
-        (replaced(4, ""), "6 numbers of features and 0 of boxes for 2 boxes"),
         (replaced(3, "0"), "count is b'0'"),
-        (replaced(3, "two"), "count is b'two'"),
-        (replaced(3, "-2"), "count is b'-2'"),
         (replaced(1, "9" * 5000), "width is"),
         ([*CAFFE[:5], floats([*FEATURES[:5], float("nan")])], "NaN, infinite"),
         ([*CAFFE[:5], floats([*FEATURES[:5], 70_000.0])], "range of float16"),
@@ -102,24 +97,6 @@ def test_damaged_lines_are_set_aside_and_the_others_read(tmp_path: Path, row: li
         raise skipped
     assert isinstance(found, PublishedRegions)
     assert found.regions.features.tolist() == [[0.5, 1.5, 2.5], [0.0, 0.25, 7.0]]
-
-
-def test_a_file_cut_anywhere_loses_its_last_line_only(tmp_path: Path) -> None:
-    whole = write(tmp_path, ["1", *CAFFE[1:]], ["2", *CAFFE[1:]]).read_bytes()
-    first_line = whole.index(b"\n") + 1
-    path = tmp_path / "cut.tsv"
-    for end in range(first_line + 1, len(whole) - 1):
-        path.write_bytes(whole[:end])
-        (_, first), (_, last) = entries(open_source(path, "butd_tsv"))
-        assert isinstance(first, PublishedRegions)
-        assert isinstance(last, ImageError), end
-
-
-def test_a_carriage_return_ends_a_line_too(tmp_path: Path) -> None:
-    path = tmp_path / "windows.tsv"
-    path.write_bytes(("\t".join(CAFFE) + "\r\n\r\n").encode())
-    ((_, entry),) = entries(open_source(path, "butd_tsv"))
-    assert isinstance(entry, PublishedRegions)
 
 
 def test_sources_that_are_no_tsv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

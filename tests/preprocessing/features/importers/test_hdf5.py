@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
 from preprocessing.features.importers import PublishedRegions, entries, open_source
 
@@ -47,21 +46,3 @@ def test_hdf5_of_frames_and_of_groups(tmp_path: Path) -> None:
         "wrong": "boxes are float32 of shape (1, 4), finite numbers (2, 4) are needed",
         "huge": "float32 of shape (1048576, 2048) is no set of vectors or boxes",
     }
-
-
-def test_hdf5_files_that_are_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "features.hdf5"
-    with h5py.File(path, "w") as file:
-        for number in range(20):
-            file.create_dataset(str(number), data=FEATURES + number, fletcher32=True)
-    whole = path.read_bytes()
-    for content in (b"", b"no such file", whole[: len(whole) // 2]):
-        path.write_bytes(content)
-        with pytest.raises(ExtractorError, match="cannot be read as an HDF5 file"):
-            open_source(path, "hdf5")
-    changed = whole.replace((FEATURES + 7).tobytes(), (FEATURES + 99).tobytes())
-    assert changed != whole
-    path.write_bytes(changed)
-    found = by_id(path, "hdf5")
-    assert [name for name, entry in found.items() if isinstance(entry, ImageError)] == ["7"]
-    assert len(found) == 20
