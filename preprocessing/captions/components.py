@@ -41,22 +41,22 @@ def attribute_kinds(numerals: bool) -> frozenset[AttributeKind]:
 
 
 def relation_words(lemma: str, form: RelationForm) -> list[str]:
-    """The words of a vocabulary that a relation is read in; joined, "stand in front of" is "stand_in_front_of"."""
+    """Return the words in which a relation is read; joined, "stand in front of" is "stand_in_front_of"."""
     return lemma.split() if form == "words" else [lemma.replace(" ", "_")]
 
 
 def nouns_of(graph: SceneGraph) -> list[str]:
-    """The objects' base forms, each once, in the order of the caption."""
+    """Return the objects' base forms, each once, in the order of the caption."""
     return list(dict.fromkeys(o.lemma for o in graph.objects))
 
 
 def pairs_of(graph: SceneGraph, kinds: Collection[AttributeKind] = DESCRIBING) -> list[Pair]:
-    """The attributes of these kinds with their objects, each pair once."""
+    """Return the attributes of these kinds with their objects, each pair once."""
     return list(dict.fromkeys((a.lemma, o.lemma) for o in graph.objects for a in o.attributes if a.kind in kinds))
 
 
 def triples_of(graph: SceneGraph) -> list[Triple]:
-    """The relations with their two objects, each triple once."""
+    """Return the relations with their two objects, each triple once."""
     objects = graph.objects
     return list(dict.fromkeys((objects[r.subject].lemma, r.lemma, objects[r.object].lemma) for r in graph.relations))
 
@@ -67,10 +67,10 @@ def component_words(
     kinds: Collection[AttributeKind] = DESCRIBING,
     relations: RelationForm = "words",
 ) -> list[str]:
-    """The words that a vocabulary needs for components, sorted: base forms of objects, attributes and relations.
+    """Return the words that a vocabulary needs for components, sorted: base forms of objects, attributes and relations.
 
-    Base forms and joined relations are often no words of the captions ("ride" where these have "riding"). A word occurs
-    ``min_count`` times or more as an object, as an attribute or in a relation.
+    Captions often lack base forms ("ride": they have "riding") and joined relations. A word occurs ``min_count`` times
+    or more as an object, as an attribute or in a relation.
     """
     counts: Counter[tuple[str, str]] = Counter()
     for graph in graphs:
@@ -81,50 +81,56 @@ def component_words(
 
 
 class RelationTable:
-    """Relations by number, and the ids of the words that they are read in; `lemmas` has them in this order."""
+    """Relations by number, and the ids of the words in which they are read; `lemmas` has them in this order."""
 
     def __init__(self, vocabulary: Vocabulary, form: RelationForm) -> None:
         self._vocabulary = vocabulary
         self._form: RelationForm = form
         self._numbers: dict[str, int] = {}
-        self.lemmas: list[str] = []
         self._words: list[list[int]] = []
+        self.lemmas: list[str] = []
 
     def find(self, lemma: str) -> int | None:
-        """The number of a relation, None where the vocabulary lacks one of its words."""
+        """Return the number of a relation, None if the vocabulary lacks one of its words."""
         if lemma not in self._numbers:
-            ids = [self._vocabulary.find(word) for word in relation_words(lemma, self._form)]
-            known = [word_id for word_id in ids if word_id is not None]
-            if len(known) < len(ids):
+            ids = _known([self._vocabulary.find(word) for word in relation_words(lemma, self._form)])
+            if ids is None:
                 return None
             self._numbers[lemma] = len(self._words)
             self.lemmas.append(lemma)
-            self._words.append(known)
+            self._words.append(ids)
         return self._numbers[lemma]
 
     def word(self, number: int) -> str:
-        """The relation with this number."""
+        """Return the relation with this number."""
         return self.lemmas[number]
 
     def read(self, triples: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Replace the relations of triples (..., 3) by their words: (..., L), filled up with :data:`NO_WORD`."""
-        used, place = np.unique(triples[..., 1], return_inverse=True)
+        used, index = np.unique(triples[..., 1], return_inverse=True)
         words = [self._words[number] for number in used.tolist()]
-        lengths = np.array([len(ids) for ids in words], dtype=np.int64)[place.reshape(triples.shape[:-1])]
         longest = max(map(len, words), default=1)
         padded = np.array([ids + [NO_WORD] * (longest - len(ids)) for ids in words], np.int32).reshape(-1, longest)
+        relations = padded[index.reshape(triples.shape[:-1])]
         read = np.full((*triples.shape[:-1], longest + 2), NO_WORD, dtype=np.int32)
-        read[..., 0] = triples[..., 0]
-        read[..., 1:-1] = padded[place.reshape(triples.shape[:-1])]
-        np.put_along_axis(read, lengths[..., None] + 1, triples[..., 2:], axis=-1)
+        read[..., 0], read[..., 1:-1] = triples[..., 0], relations
+        # The object stands right behind its relation's last word.
+        lengths = np.count_nonzero(relations != NO_WORD, axis=-1)[..., None]
+        np.put_along_axis(read, lengths + 1, triples[..., 2:], axis=-1)
         return read
+
+
+def _known(ids: list[int | None]) -> list[int] | None:
+    """Return the ids, None if one of the words has none."""
+    known = [word_id for word_id in ids if word_id is not None]
+    return known if len(known) == len(ids) else None
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentTable:
     """The components of all captions of a split, one caption's after the other's.
 
-    A component that occurs twice in a caption is there once. One with a word that the vocabulary lacks is left out.
+    Each occurs once in a caption. One with a word that the vocabulary lacks is left out.
 
     Attributes:
         objects_O: ids of nouns, int32.
@@ -134,7 +140,6 @@ class ComponentTable:
         object_starts, pair_starts, triple_starts: caption c has the objects from ``object_starts[c]`` up to
             ``object_starts[c + 1]``, and so on; int64, shape (C + 1,).
         image_C: number of the caption's image, int64, ascending from 0.
-        dropped: components that were left out, by the word or the relation that the vocabulary lacks.
     """
 
     objects_O: npt.NDArray[np.int32]
@@ -145,7 +150,6 @@ class ComponentTable:
     pair_starts: npt.NDArray[np.int64]
     triple_starts: npt.NDArray[np.int64]
     image_C: npt.NDArray[np.int64]
-    dropped: Counter[str]
 
     @classmethod
     def build(
@@ -156,10 +160,8 @@ class ComponentTable:
         relations: RelationForm = "words",
     ) -> Self:
         """Look the components up in a vocabulary (:func:`component_words`); captions are numbered image by image."""
-        dropped: Counter[str] = Counter()
         word, relation_table = vocabulary.find, RelationTable(vocabulary, relations)
-        objects, pairs = _Flat((word,), dropped), _Flat((word, word), dropped)
-        triples = _Flat((word, relation_table.find, word), dropped)
+        objects, pairs, triples = _Rows(word), _Rows(word, word), _Rows(word, relation_table.find, word)
         images: list[int] = []
         for image, graphs in enumerate(captions_by_image):
             for graph in graphs:
@@ -167,39 +169,39 @@ class ComponentTable:
                 objects.add((noun,) for noun in nouns_of(graph))
                 pairs.add(pairs_of(graph, kinds))
                 triples.add(triples_of(graph))
+        (objects_O1, object_starts), (pairs_A2, pair_starts) = objects.arrays(), pairs.arrays()
+        triples_T3, triple_starts = triples.arrays()
         return cls(
-            objects_O=objects.ids()[:, 0],
-            pairs_A2=pairs.ids(),
-            triples_T3=triples.ids(),
+            objects_O=objects_O1[:, 0],
+            pairs_A2=pairs_A2,
+            triples_T3=triples_T3,
             relations=relation_table,
-            object_starts=objects.starts(),
-            pair_starts=pairs.starts(),
-            triple_starts=triples.starts(),
+            object_starts=object_starts,
+            pair_starts=pair_starts,
+            triple_starts=triple_starts,
             image_C=np.array(images, dtype=np.int64),
-            dropped=dropped,
         )
 
     def save(self, directory: Path) -> None:
-        """Write the table into a directory, but for what was left out."""
+        """Write the table into a directory."""
         save_fields(self, directory)
         write_json_atomic(directory / _RELATIONS, self.relations.lemmas)
 
     @classmethod
     def load(cls, directory: Path, vocabulary: Vocabulary, relations: RelationForm = "words") -> Self:
-        """Map what :meth:`save` has written, with the arguments of :meth:`build`; ShardError where it is damaged."""
+        """Map what :meth:`save` has written, with the arguments of :meth:`build`; raise ShardError if it is damaged."""
         relation_table = RelationTable(vocabulary, relations)
         with damage_as(ShardError, f"{directory / _RELATIONS}", "delete the folder and train again"):
             for lemma in parse_json((directory / _RELATIONS).read_bytes()):
                 relation_table.find(lemma)
-        arrays = map_fields(cls, directory, "relations", "dropped")
-        return cls(**arrays, relations=relation_table, dropped=Counter())
+        return cls(**map_fields(cls, directory, "relations"), relations=relation_table)
 
     def __len__(self) -> int:
         """Number of captions."""
         return len(self.image_C)
 
     def select(self, captions_B: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[np.integer]]:
-        """The components of a batch of captions, by their numbers in the split, each with its caption's row in it."""
+        """Return the components of a batch of captions, by their numbers in the split, with each one's row in it."""
         objects, object_owner, _ = rows_of(self.object_starts, captions_B)
         pairs, pair_owner, _ = rows_of(self.pair_starts, captions_B)
         triples, triple_owner, _ = rows_of(self.triple_starts, captions_B)
@@ -216,7 +218,7 @@ class ComponentTable:
 def rows_of(
     starts: npt.NDArray[np.int64], captions_B: npt.NDArray[np.integer]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Rows of some captions' components, each row's caption in the batch, and each caption's number of rows.
+    """Return the rows of some captions' components, each row's caption in the batch, and each caption's number of rows.
 
     Caption c has the rows from ``starts[c]`` up to ``starts[c + 1]``.
     """
@@ -227,30 +229,23 @@ def rows_of(
     return np.arange(len(owners)) + (first_B - before_B)[owners], owners, sizes_B
 
 
-class _Flat:
-    """Collects the components of one sort over captions; each of their words is looked up by a function of its own."""
+class _Rows:
+    """Collects the components of one sort, caption by caption; `find` looks each of their words up."""
 
-    def __init__(self, find: Sequence[Callable[[str], int | None]], dropped: Counter[str]) -> None:
+    def __init__(self, *find: Callable[[str], int | None]) -> None:
         self._find = find
-        self._dropped = dropped
         self._ids: list[list[int]] = []
         self._starts = [0]
 
     def add(self, components: Iterable[tuple[str, ...]]) -> None:
-        """Add a caption's components."""
+        """Add a caption's components, without those that have an unknown word."""
         for words in components:
-            ids = [find(word) for find, word in zip(self._find, words, strict=True)]
-            known = [word_id for word_id in ids if word_id is not None]
-            if len(known) == len(words):
-                self._ids.append(known)
-            else:
-                self._dropped.update(word for word, word_id in zip(words, ids, strict=True) if word_id is None)
+            ids = _known([find(word) for find, word in zip(self._find, words, strict=True)])
+            if ids is not None:
+                self._ids.append(ids)
         self._starts.append(len(self._ids))
 
-    def ids(self) -> npt.NDArray[np.int32]:
-        """All components, a row each."""
-        return np.array(self._ids, dtype=np.int32).reshape(-1, len(self._find))
-
-    def starts(self) -> npt.NDArray[np.int64]:
-        """The first row of each caption, and the end."""
-        return np.array(self._starts, dtype=np.int64)
+    def arrays(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Return all components, a row each, and the first row of each caption with the end."""
+        ids = np.array(self._ids, dtype=np.int32).reshape(-1, len(self._find))
+        return ids, np.array(self._starts, dtype=np.int64)

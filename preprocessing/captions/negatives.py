@@ -70,9 +70,9 @@ class NegativeSampler:
       the image has the result.
 
     Each is uniform over all words that fulfil this, with replacement, and drawn by a generator of the caption's own,
-    keyed by (seed, epoch, caption): the negatives of a caption do not depend on the batch that it is in. (Whole triples
-    of other images, which UniVSE uses as well, are the batch's other triples; their numbers tell which of them are true
-    of an image.) Forbidden places of each pool are laid down at the beginning, and the draw is over the places between.
+    keyed by (seed, epoch, caption): the negatives of a caption do not depend on the batch that it is in. (Complete
+    triples of other images, which UniVSE uses as well, are the batch's other triples; their numbers tell which of them
+    are true of an image.)
 
     Pools are those of the training split; words of a pool that the components' vocabulary lacks are not drawn. A pool
     without a word for some component is a NegativesError.
@@ -90,37 +90,20 @@ class NegativeSampler:
         nouns = _Pool("nouns", pools.nouns, vocabulary)
         adjectives = _Pool("adjectives", pools.adjectives, vocabulary)
         relations = _Pool("relations", pools.relations, components.relations)
-        c, images_C = components, components.image_C
-        objects_O1 = c.objects_O[:, None]
+        of_pairs = [(adjectives, counts.pair_adjectives), (nouns, counts.pair_nouns)]
+        of_triples = [(nouns, counts.subjects), (relations, counts.relations), (nouns, counts.objects)]
+        self._image_C = images_C = components.image_C
         self._sorts = (
-            _Sort(objects_O1, c.object_starts, images_C, [(0, nouns, counts.nouns)]),
-            _Sort(
-                c.pairs_A2,
-                c.pair_starts,
-                images_C,
-                [(0, adjectives, counts.pair_adjectives), (1, nouns, counts.pair_nouns)],
-            ),
-            _Sort(
-                c.triples_T3,
-                c.triple_starts,
-                images_C,
-                [(0, nouns, counts.subjects), (1, relations, counts.relations), (2, nouns, counts.objects)],
-            ),
+            _Sort(components.objects_O[:, None], components.object_starts, images_C, [(nouns, counts.nouns)]),
+            _Sort(components.pairs_A2, components.pair_starts, images_C, of_pairs),
+            _Sort(components.triples_T3, components.triple_starts, images_C, of_triples),
         )
         self._relations = components.relations
-        self._image_C = images_C
         self._triple_numbers_T, self._true_triples_IX = _true_triples(components)
-        self._num_captions = len(components)
         self._seed = seed
-        for sort in self._sorts:
-            names = [exchange.pool.names for exchange in sort.exchanges]
-            for exchange in sort.exchanges:
-                exchange.check(sort.ids, names)
 
     def batch(self, captions_B: npt.NDArray[np.integer], epoch: int) -> ComponentBatch:
-        """The components of these captions, by their numbers in the split, and their negatives in this epoch."""
-        if len(captions_B) and not (captions_B.min() >= 0 and captions_B.max() < self._num_captions):
-            raise IndexError(f"captions are numbered from 0 to {self._num_captions - 1}, got {captions_B}")
+        """Return the components of these captions, by their numbers in the split, and their negatives in this epoch."""
         chosen = [rows_of(sort.starts, captions_B) for sort in self._sorts]
         draws = self._draws(captions_B, epoch, [sizes_B for _, _, sizes_B in chosen])
         (objects, object_owner, _), (pairs, pair_owner, _), (triples, triple_owner, _) = chosen
@@ -144,16 +127,14 @@ class NegativeSampler:
     def _draws(
         self, captions_B: npt.NDArray[np.integer], epoch: int, sizes: Sequence[npt.NDArray[np.int64]]
     ) -> list[npt.NDArray[np.float64]]:
-        """Draws from U(0, 1) for each component of a sort and each of its negatives, caption by caption."""
+        """Draw from U(0, 1) for each component of a sort and each of its negatives, caption by caption."""
         widths = [sort.num_negatives for sort in self._sorts]
-        drawn: list[list[npt.NDArray[np.float64]]] = [[] for _ in sizes]
+        drawn = [[np.empty((0, width))] for width in widths]
         for row, caption in enumerate(captions_B.tolist()):
             rng = sample_rng(self._seed, epoch, caption, Stream.NEGATIVE)
             for sort, width, sizes_B in zip(drawn, widths, sizes, strict=True):
                 sort.append(rng.random((sizes_B[row], width)))
-        return [
-            np.concatenate(sort) if sort else np.empty((0, width)) for sort, width in zip(drawn, widths, strict=True)
-        ]
+        return [np.concatenate(sort) for sort in drawn]
 
 
 def _true_triples(components: ComponentTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -177,7 +158,7 @@ class _Names(Protocol):
 
 
 class _Pool:
-    """Words or relations to draw from: their ids ascending, at places from 0."""
+    """Words or relations to draw from: their ids ascending, at positions from 0."""
 
     def __init__(self, name: str, words: Iterable[str], names: _Names) -> None:
         ids = sorted(word_id for word in words if (word_id := names.find(word)) is not None)
@@ -198,19 +179,21 @@ class _Sort:
         ids: npt.NDArray[np.int32],
         starts: npt.NDArray[np.int64],
         image_C: npt.NDArray[np.int64],
-        exchanges: Sequence[tuple[int, _Pool, int]],
+        exchanges: Sequence[tuple[_Pool, int]],
     ) -> None:
         self.ids = ids
-        self.num_negatives = sum(count for _, _, count in exchanges)
         self.starts = starts
+        self.num_negatives = sum(count for _, count in exchanges)
         image_S = np.repeat(image_C, np.diff(starts))
-        self.exchanges = [_Exchange(ids, image_S, column, pool, count) for column, pool, count in exchanges]
+        self._exchanges = [_Exchange(ids, image_S, column, *exchange) for column, exchange in enumerate(exchanges)]
+        for exchange in self._exchanges:
+            exchange.check(ids, [pool.names for pool, _ in exchanges])
 
     def exchange(self, rows: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
-        """Negatives of the components in these rows, shape (rows, negatives, width)."""
+        """Return negatives of the components in these rows, shape (rows, negatives, width)."""
         negatives = np.repeat(self.ids[rows, None, :], self.num_negatives, axis=1)
         begin = 0
-        for exchange in self.exchanges:
+        for exchange in self._exchanges:
             end = begin + exchange.count
             negatives[:, begin:end, exchange.column] = exchange.words(rows, draws[:, begin:end])
             begin = end
@@ -220,8 +203,8 @@ class _Sort:
 class _Exchange:
     """One word of a sort's components exchanged for words of a pool.
 
-    Components of an image that differ in this word alone forbid the same places of the pool. For a group of such, with
-    forbidden places f_0 < f_1 < ..., the k-th free place is k plus the number of all f_j - j up to k.
+    Components of an image that differ in this word alone forbid the same words of the pool. For a group of such, with
+    forbidden positions f_0 < f_1 < ..., the k-th free position is k plus the number of all f_j - j up to k.
     """
 
     def __init__(
@@ -229,34 +212,34 @@ class _Exchange:
     ) -> None:
         self.column = column
         self.count = count
-        self.pool = pool
+        self._pool = pool
         rest = np.delete(ids, column, axis=1)
         _, group_S = np.unique(np.column_stack([image_S, rest]), axis=0, return_inverse=True)
         self._group_S = group_S.reshape(-1).astype(np.int64)
-        # Each group and forbidden place once, by group, then place.
+        # Each group and forbidden position once, by group, then position.
         self._stride = len(pool.ids_P) + 1
         in_pool_S = np.isin(ids[:, column], pool.ids_P)
-        places = np.searchsorted(pool.ids_P, ids[in_pool_S, column])
-        forbidden = np.unique(self._group_S[in_pool_S] * self._stride + places)
+        positions = np.searchsorted(pool.ids_P, ids[in_pool_S, column])
+        forbidden = np.unique(self._group_S[in_pool_S] * self._stride + positions)
         groups = np.arange(self._group_S.max(initial=-1) + 2)
         self._first_G1 = np.searchsorted(forbidden, groups * self._stride)
         self._free_G = len(pool.ids_P) - np.diff(self._first_G1)
         self._shifted = forbidden - (np.arange(len(forbidden)) - self._first_G1[forbidden // self._stride])
 
     def check(self, ids: npt.NDArray[np.int32], names: Sequence[_Names]) -> None:
-        """Raise if there is nothing to draw for some component, of which each column has names."""
+        """Raise NegativesError if a component has no negative; `names` has the names of each column."""
         empty = np.flatnonzero(self._free_G[self._group_S] == 0)
         if self.count and len(empty):
             words = " ".join(of.word(number) for of, number in zip(names, ids[empty[0]].tolist(), strict=True))
             raise NegativesError(
-                f"all {len(self.pool.ids_P)} {self.pool.name} of the pool are true of an image in {words!r} "
-                f"({len(empty)} such components): lower pools.min_{self.pool.name}, so that it has more words"
+                f"all {len(self._pool.ids_P)} {self._pool.name} of the pool are true of an image in {words!r} "
+                f"({len(empty)} such components): lower pools.min_{self._pool.name}, so that it has more words"
             )
 
     def words(self, rows: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
-        """The pool's words that these draws fall on."""
+        """Return the pool's words on which these draws fall."""
         group = self._group_S[rows, None]
-        free_place = (draws * self._free_G[group]).astype(np.int64)
-        skipped = np.searchsorted(self._shifted, group * self._stride + free_place, side="right")
-        chosen: npt.NDArray[np.int32] = self.pool.ids_P[free_place + skipped - self._first_G1[group]]
+        free = (draws * self._free_G[group]).astype(np.int64)
+        skipped = np.searchsorted(self._shifted, group * self._stride + free, side="right")
+        chosen: npt.NDArray[np.int32] = self._pool.ids_P[free + skipped - self._first_G1[group]]
         return chosen

@@ -78,7 +78,6 @@ def test_ids_by_caption(form: RelationForm, triples: list[str]) -> None:
     assert components.object_starts.tolist() == [0, 2, 2, 4]
     assert components.pair_starts.tolist() == [0, 2, 2, 3]
     assert components.triple_starts.tolist() == [0, 1, 1, 2]
-    assert not components.dropped
 
 
 @pytest.mark.parametrize(("form", "triples"), FORMS)
@@ -106,13 +105,12 @@ def test_a_damaged_table_is_named(name: str, tmp_path: Path) -> None:
         ComponentTable.load(tmp_path, vocabulary)
 
 
-def test_unknown_words_are_left_out_and_counted() -> None:
+def test_components_with_unknown_words_are_left_out() -> None:
     vocabulary = Vocabulary.build(["dog black on"], min_count=1)
     components = ComponentTable.build([[graph("[a {black} dog] (on|on) [the {black} grass]")]], vocabulary)
     assert len(components.objects_O) == 1
     assert len(components.pairs_A2) == 1
     assert components.triples_T3.shape == (0, 3)
-    assert components.dropped == {"grass": 3}  # as an object, in a pair and in a triple
 
 
 def test_a_relation_in_words_is_known_where_its_words_are() -> None:
@@ -122,9 +120,9 @@ def test_a_relation_in_words_is_known_where_its_words_are() -> None:
         graph("[a dog] (sit next to|sit next to) [a cat]"),
     )
     captions = ["a dog can sit and a cat can stand"]
-    for form, dropped in (("words", {}), ("joined", {"sit next to": 1})):
+    for form, count in (("words", 1), ("joined", 0)):
         vocabulary = Vocabulary.build(captions, 1, component_words([known], 1, relations=form))
-        assert ComponentTable.build([[unseen]], vocabulary, relations=form).dropped == dropped
+        assert len(ComponentTable.build([[unseen]], vocabulary, relations=form).triples_T3) == count
 
 
 def test_no_captions_at_all() -> None:

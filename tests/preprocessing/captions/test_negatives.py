@@ -156,12 +156,6 @@ BUSY = [
 ]
 
 
-def test_epoch_seed_and_caption_decide() -> None:
-    def drawn(seed: int, epoch: int, caption: int) -> list[int]:
-        return sampler(BUSY, seed=seed).batch(np.array([caption]), epoch).object_negatives_ON.ravel().tolist()
-
-    assert drawn(5, 0, 0) == drawn(5, 0, 0)
-    assert len({tuple(drawn(*key)) for key in [(5, 0, 0), (6, 0, 0), (5, 1, 0), (5, 0, 2)]}) == 4
 
 
 def test_all_words_that_may_be_drawn_are_as_likely() -> None:
@@ -218,12 +212,5 @@ def test_a_pool_that_the_vocabulary_lacks_is_refused() -> None:
         NegativeSampler(ComponentTable.build(BUSY, VOCABULARY), Pools(("n3",), ("unheard",), ("r2",)), VOCABULARY, 0)
 
 
-def test_captions_outside_the_split() -> None:
-    with pytest.raises(IndexError, match="from 0 to 2"):
-        sampler(BUSY).batch(np.array([3]), 0)
 
 
-def test_words_of_components_are_a_vocabulary() -> None:
-    graphs = [one for image in BUSY for one in image]
-    vocabulary = Vocabulary.build(["a caption"], min_count=1, extra_words=component_words(graphs, 1))
-    assert not ComponentTable.build(BUSY, vocabulary).dropped
