@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from preprocessing.captions.components import (
     NO_WORD,
     ComponentTable,
-    component_words,
     nouns_of,
     pairs_of,
     triples_of,
@@ -156,8 +155,6 @@ BUSY = [
 ]
 
 
-
-
 def test_all_words_that_may_be_drawn_are_as_likely() -> None:
     drawn = sampler(BUSY)
     batches = [drawn.batch(np.array([0]), epoch) for epoch in range(1500)]
@@ -210,7 +207,3 @@ def test_a_pool_with_nothing_to_draw_is_refused_at_once() -> None:
 def test_a_pool_that_the_vocabulary_lacks_is_refused() -> None:
     with pytest.raises(NegativesError, match="none of the pool's adjectives"):
         NegativeSampler(ComponentTable.build(BUSY, VOCABULARY), Pools(("n3",), ("unheard",), ("r2",)), VOCABULARY, 0)
-
-
-
-

@@ -62,8 +62,3 @@ def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(PoolsError, match=r"pools\.json"):
         Pools.load(path)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PoolsError, match="No such file"):
-        Pools.load(tmp_path / "absent.json")

@@ -13,7 +13,6 @@ from tokenizers import Tokenizer, pre_tokenizers
 from transformers import AutoTokenizer, BertConfig, BertTokenizer, SiglipTextConfig
 
 from preprocessing.captions import SubwordTokenizer, TokenizerError
-from preprocessing.captions.augment import augment_words
 from preprocessing.randomness import sample_rng
 from tests.custom_code import with_code_of_its_own
 from tests.tokenizers import bpe, clip_bpe, train_on, unigram, wordpiece, write_tokenizer
@@ -82,15 +81,6 @@ def test_both_steps_follow_their_definitions(text: str, lowercase: bool) -> None
     assert tokenizer.encode_words(text) == (tokenizer.encode(text), [-1, *(number for _, number in pieces), -1])
 
 
-def test_examples() -> None:
-    tokenizer = make()
-    assert tokenizer.encode_words("A Café-DOGGY, 東京!")[1] == [-1, 0, 1, 2, 3, 3, 4, 5, 6, 7, -1]
-    assert tokenizer.encode("doggy dogx")[1:-1] == [IDS["dog"], IDS["##gy"], UNK]
-    assert tokenizer.encode("") == [CLS, SEP]
-    assert len(tokenizer) == len(PIECES)
-    assert tokenizer.pad_id == PAD
-
-
 def test_the_end_of_a_caption_that_is_too_long_is_cut_off(tmp_path: Path) -> None:
     """At the positions of the text encoder, also after saving."""
     make(max_tokens=8).save(tmp_path / SubwordTokenizer.FILE)
@@ -131,34 +121,6 @@ def test_augmentation_between_the_steps(text: str, epoch: int, sample: int) -> N
     touch, entries = rng.random(len(words)).tolist(), rng.random(sum(map(len, words))).tolist()
     found = varied(tokenizer, text, sample_rng(7, epoch, sample, 1))
     assert found == [CLS, *naive_augmented(words, touch, entries, MASK, len(PIECES)), SEP]
-
-
-def test_rates_are_those_of_words() -> None:
-    tokenizer = make()
-    words = np.array([IDS[piece] for piece in ("skate", "##board", "##er", "##s")])
-    masked = deleted = replaced = 0
-    for sample in range(3000):
-        out = np.array(varied(tokenizer, "skateboarders " * 10, sample_rng(0, 0, sample, 1), True)[1:-1])
-        assert len(out) % 4 == 0
-        rows = out.reshape(-1, 4)
-        deleted += 10 - len(rows)
-        masked += int((rows == MASK).all(axis=1).sum())
-        replaced += int(((rows != words).any(axis=1) & (rows != MASK).any(axis=1)).sum())
-    assert masked / 30_000 == pytest.approx(0.10, abs=0.007)
-    assert replaced / 30_000 == pytest.approx(0.02, abs=0.004)
-    assert deleted / 30_000 == pytest.approx(0.08, abs=0.006)
-
-
-def test_random_entries_span_the_vocabulary() -> None:
-    class AllReplaced:
-        draws = iter([np.full(4000, 0.11), np.linspace(0, 1, 4000, endpoint=False)])
-
-        def random(self, count: int) -> np.ndarray:
-            return next(self.draws)
-
-    ids, words = np.zeros(4000, dtype=np.int32), np.arange(4000)
-    out = augment_words(ids, words, AllReplaced(), MASK, len(PIECES))  # type: ignore[arg-type]
-    assert sorted(set(out.tolist())) == list(range(len(PIECES)))
 
 
 def test_the_file_rebuilds_it_byte_for_byte(tmp_path: Path) -> None:
@@ -279,11 +241,6 @@ def test_a_published_folder_is_read(tmp_path: Path, lowercase: bool, files: str)
     tokenizer = SubwordTokenizer.from_pretrained(str(tmp_path))
     for text in ("A CAFÉ, doggy I", "unable skateboarders"):
         assert tokenizer.encode(text) == make(lowercase).encode(text)
-
-
-def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="no tokenizer that can be loaded"):
-        SubwordTokenizer.from_pretrained(str(tmp_path))
 
 
 def test_real_captions_as_the_library_cuts_them(vse_data: Path, minilm: Path) -> None:

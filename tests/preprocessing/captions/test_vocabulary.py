@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
 
@@ -54,17 +52,6 @@ def test_a_text_of_many_words_costs_next_to_nothing() -> None:
         assert len(vocabulary.encode(text)) <= 128
         assert vocabulary.truncates(text)
     assert time.perf_counter() - start < 1
-
-
-@given(st.permutations(["a cat sits", "a dog runs", "the cat runs", "a cat"]))
-def test_ids_do_not_depend_on_the_order_of_captions(captions: list[str]) -> None:
-    expected = Vocabulary.build(["a cat sits", "a dog runs", "the cat runs", "a cat"], min_count=2)
-    assert Vocabulary.build(captions, min_count=2).to_json() == expected.to_json()
-
-
-def test_a_written_special_is_an_ordinary_text() -> None:
-    vocabulary = Vocabulary.build(["<mask> <pad>"], min_count=1)
-    assert not {vocabulary.PAD, vocabulary.mask_id} & set(vocabulary.encode("<mask> <pad>"))
 
 
 def test_no_frequent_word_is_an_error() -> None:

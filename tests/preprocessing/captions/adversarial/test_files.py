@@ -66,16 +66,3 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str) -> None:
     path.write_bytes(path.read_bytes() + line.encode() + b"\n")
     with pytest.raises(AdversarialError, match=r"object\.jsonl, line 2"):
         read_adversarials(path)
-
-
-def test_a_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "object.jsonl"
-    write_adversarials(path, ENTRIES)
-    path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(AdversarialError, match=r"object\.jsonl"):
-        read_adversarials(path)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(AdversarialError, match="No such file"):
-        read_adversarials(tmp_path / "absent.jsonl")
