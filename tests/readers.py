@@ -72,6 +72,9 @@ SPECIFICATION = {
 WORDS = ["<pad>", "<start>", "<end>", "<unk>", "a", "dog", "runs", "<mask>"]
 
 
+Errors = type[Exception] | tuple[type[Exception], ...]
+
+
 @dataclass(frozen=True)
 class Reader:
     """A reader.
@@ -86,29 +89,24 @@ class Reader:
     file: str
     write: Callable[[Path], object]
     read: Callable[[Path], object]
-    errors: type[Exception] | tuple[type[Exception], ...]
+    errors: Errors = ()
 
 
-def text(name: str, content: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_text(content, encoding="utf-8")
+def files(**contents: str | bytes) -> Callable[[Path], object]:
+    """Write files, whose names have two underscores for a dot."""
+    named = {name.replace("__", "."): content for name, content in contents.items()}
+    as_bytes = {name: content.encode() if isinstance(content, str) else content for name, content in named.items()}
+    return lambda folder: [(folder / name).write_bytes(content) for name, content in as_bytes.items()]
 
 
-def data(name: str, content: bytes) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_bytes(content)
+def alone(file: str, content: str | bytes, read: Callable[[Path], object], errors: Errors = ()) -> Reader:
+    """A reader of one file with a content."""
+    return Reader(file, files(**{file: content}), lambda folder: read(folder / file), errors)
 
 
-def image(name: str) -> Callable[[Path], object]:
-    """Write an empty file into a folder of images: readers ask whether it is there."""
-
-    def write(folder: Path) -> None:
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).touch()
-
-    return write
-
-
-def both(*writers: Callable[[Path], object]) -> Callable[[Path], object]:
-    return lambda folder: [write(folder) for write in writers]
+def saved(file: str, save: Callable[[Path], object], read: Callable[[Path], object], errors: Errors) -> Reader:
+    """A reader of one file, and its writer."""
+    return Reader(file, lambda folder: save(folder / file), lambda folder: read(folder / file), errors)
 
 
 def dataset(name: str, split: str = "train", **options: Any) -> Callable[[Path], object]:
@@ -120,6 +118,11 @@ def dataset(name: str, split: str = "train", **options: Any) -> Callable[[Path],
         return value.replace("{}", str(folder)) if isinstance(value, str) else value
 
     return lambda folder: list(build_dataset(name, **placed(options, folder)).records(split))
+
+
+def table(file: str, write: Callable[[Path], object]) -> Reader:
+    """A table of captions."""
+    return Reader(file, write, dataset("table", images="{}", tables={"train": f"{{}}/{file}"}), DatasetError)
 
 
 def npy(array: Any) -> bytes:
@@ -186,25 +189,29 @@ def optimizer() -> torch.optim.Optimizer:
     return adam
 
 
+def write_state(folder: Path) -> None:
+    save_state(optimizer_tensors(optimizer()), Progress(1, 2, 3, ({"rsum": 4.5},), {"scale": 2.0}), folder)
+
+
 def write_gallery(folder: Path) -> None:
     images, texts = torch.full((1, 1, 4), 0.5), torch.full((1, 4), 0.5)
     record = Record("1", "1.jpg", "dev", (Caption("1#0", "a dog"),))
     Gallery(images, texts, (record,)).save(folder)
 
 
-def write_tokenizer(folder: Path) -> None:
+def write_tokenizer(path: Path) -> None:
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "dog", "##s"]
     tokenizer = Tokenizer(models.WordPiece({piece: place for place, piece in enumerate(pieces)}, unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     tokenizer.enable_truncation(512)
     tokenizer.enable_padding()
-    tokenizer.save(str(folder / "tokenizer.json"))
+    tokenizer.save(str(path))
 
 
-def write_hdf5(folder: Path) -> None:
+def write_hdf5(path: Path) -> None:
     import h5py
 
-    with h5py.File(folder / "x.hdf5", "w") as file:
+    with h5py.File(path, "w") as file:
         file["1"] = np.ones((2, 4), np.float32)
         file["2/features"], file["2/boxes"] = np.ones((2, 4), np.float32), np.ones((2, 4), np.float32)
 
@@ -217,14 +224,14 @@ def write_parquet(folder: Path) -> None:
     parquet.write_table(table, folder / "x.parquet")
 
 
-def imported(form: str, name: str) -> Callable[[Path], object]:
+def imported(form: str) -> Callable[[Path], object]:
     assert form in FORMS
-    return lambda folder: list(entries(open_source(folder / name, form)))
+    return lambda path: list(entries(open_source(path, form)))
 
 
-def read_precomputed(folder: Path) -> None:
+def read_precomputed(path: Path) -> None:
     _open_array.cache_clear()
-    PrecomputedExtractor().load(f"{folder / 'x.npy'}#1")
+    PrecomputedExtractor().load(f"{path}#1")
 
 
 def manifest(folder: Path) -> object:
@@ -263,97 +270,55 @@ PENDING_CONTENT = {
 TRIAL = Trial("t1", {"training.epochs": 3}, 0, 200.5, 2, 3, False)
 HASHES = np.arange(3, dtype=np.uint64)
 
+_FLICKR = files(t__txt="a.jpg#0\ta dog\n", l__txt="a.jpg\n"), dataset("flickr", **FLICKR), DatasetError
+_HGR = (
+    lambda folder: write_hgr(folder, {"trn": {"video1": ["a dog", "a cat"], "video/2": ["two"]}}),
+    dataset("hgr", "trn", root="{}", network="resnet152.pth"),
+    DatasetError,
+)
+_PRECOMPUTED = (
+    files(dev_caps__txt="a\n" * 5, dev_ids__txt="1\n", dev_ims__npy=npy(np.ones((1, 2, 4), "f4"))),
+    dataset("precomputed", "dev", root="{}"),
+    DatasetError,
+)
+
 READERS: dict[str, Reader] = {
-    "configuration": Reader(
-        "c.yaml",
-        text("c.yaml", "a: {b: [1, x], c: 2024-01-01}\nd: &e {f: 1.5}\ng: *e\n"),
-        lambda f: read_layer(f / "c.yaml"),
-        ConfigError,
-    ),
-    "flickr tokens": Reader(
-        "t.txt",
-        both(text("t.txt", "a.jpg#0\ta dog\n"), text("l.txt", "a.jpg\n")),
-        dataset("flickr", **FLICKR),
-        DatasetError,
-    ),
-    "flickr list": Reader(
-        "l.txt",
-        both(text("t.txt", "a.jpg#0\ta dog\n"), text("l.txt", "a.jpg\n")),
-        dataset("flickr", **FLICKR),
-        DatasetError,
-    ),
+    "configuration": alone("c.yaml", "a: {b: [1, x], c: 2024-01-01}\nd: &e {f: 1.5}\ng: *e\n", read_layer, ConfigError),
+    "flickr tokens": Reader("t.txt", *_FLICKR),
+    "flickr list": Reader("l.txt", *_FLICKR),
     "karpathy": Reader(
         "k.json",
-        text("k.json", json.dumps(KARPATHY)),
+        files(k__json=json.dumps(KARPATHY)),
         dataset("karpathy", images="{}", annotations="{}/k.json"),
         DatasetError,
     ),
     "coco": Reader(
         "c.json",
-        text("c.json", json.dumps(COCO)),
+        files(c__json=json.dumps(COCO)),
         dataset("coco", images={"train": "{}"}, annotations={"train": "{}/c.json"}),
         DatasetError,
     ),
-    "instances": Reader(
-        "c.json", text("c.json", json.dumps(COCO)), lambda f: read_instances(f / "c.json"), DatasetError
-    ),
-    "csv": Reader(
-        "x.csv",
-        text("x.csv", 'image,caption\na.jpg,"a, dog"\nb.jpg,x\n'),
-        dataset("table", images="{}", tables={"train": "{}/x.csv"}),
-        DatasetError,
-    ),
-    "csv.gz": Reader(
+    "instances": alone("c.json", json.dumps(COCO), read_instances, DatasetError),
+    "csv": table("x.csv", files(x__csv='image,caption\na.jpg,"a, dog"\nb.jpg,x\n')),
+    "csv.gz": table(
         "x.csv.gz",
-        data("x.csv.gz", gzip.compress(b"image,caption\na.jpg,a dog\n" + b"b.jpg,a cat\n" * 9, mtime=0)),
-        dataset("table", images="{}", tables={"train": "{}/x.csv.gz"}),
-        DatasetError,
+        files(x__csv__gz=gzip.compress(b"image,caption\na.jpg,a dog\n" + b"b.jpg,a cat\n" * 9, mtime=0)),
     ),
-    "parquet": Reader(
-        "x.parquet", write_parquet, dataset("table", images="{}", tables={"train": "{}/x.parquet"}), DatasetError
-    ),
+    "parquet": table("x.parquet", write_parquet),
     "image archives": Reader(
         "x.tar",
-        data("x.tar", tar(a_jpg=b"x", a_txt=b"a dog", b_jpg=b"y", b_json=b'{"caption": "two"}', long=b"z")),
+        files(x__tar=tar(a_jpg=b"x", a_txt=b"a dog", b_jpg=b"y", b_json=b'{"caption": "two"}', long=b"z")),
         dataset("webdataset", folders={"train": "{}"}),
         DatasetError,
     ),
-    "hgr captions": Reader(
-        "annotation/RET/ref_captions.json",
-        lambda f: write_hgr(f, {"trn": {"video1": ["a dog", "a cat"], "video/2": ["two"]}}),
-        dataset("hgr", "trn", root="{}", network="resnet152.pth"),
-        DatasetError,
-    ),
-    "hgr names": Reader(
-        "public_split/trn_names.npy",
-        lambda f: write_hgr(f, {"trn": {"video1": ["a dog", "a cat"], "video/2": ["two"]}}),
-        dataset("hgr", "trn", root="{}", network="resnet152.pth"),
-        DatasetError,
-    ),
-    "precomputed captions": Reader(
-        "dev_caps.txt",
-        both(
-            text("dev_caps.txt", "a\n" * 5),
-            text("dev_ids.txt", "1\n"),
-            data("dev_ims.npy", npy(np.ones((1, 2, 4), "f4"))),
-        ),
-        dataset("precomputed", "dev", root="{}"),
-        DatasetError,
-    ),
-    "precomputed features": Reader(
-        "dev_ims.npy",
-        both(
-            text("dev_caps.txt", "a\n" * 5),
-            text("dev_ids.txt", "1\n"),
-            data("dev_ims.npy", npy(np.ones((1, 2, 4), "f4"))),
-        ),
-        dataset("precomputed", "dev", root="{}"),
-        DatasetError,
-    ),
+    "hgr captions": Reader("annotation/RET/ref_captions.json", *_HGR),
+    "hgr names": Reader("public_split/trn_names.npy", *_HGR),
+    "precomputed captions": Reader("dev_caps.txt", *_PRECOMPUTED),
+    "precomputed features": Reader("dev_ims.npy", *_PRECOMPUTED),
     "crisscrossed": Reader(
         "sts_val.csv",
-        both(text("sts_val.csv", CXC), text("sis_val.csv", CXC_IMAGES), text("sits_val.csv", CXC_BOTH)),
-        lambda f: read_crisscrossed(f, "dev"),
+        files(sts_val__csv=CXC, sis_val__csv=CXC_IMAGES, sits_val__csv=CXC_BOTH),
+        lambda folder: read_crisscrossed(folder, "dev"),
         DatasetError,
     ),
     "shard": Reader("shard-00000.tar", write_shards, read_shards, ShardError),
@@ -361,96 +326,60 @@ READERS: dict[str, Reader] = {
     "counts of graphs": Reader(
         "counts-00000.json", write_shards, lambda f: read_counts(f / "shard-00000.tar"), ShardError
     ),
-    "vocabulary": Reader(
-        "v.json",
-        lambda f: Vocabulary(WORDS).save(f / "v.json"),
-        lambda f: Vocabulary.load(f / "v.json"),
-        VocabularyError,
+    "vocabulary": saved("v.json", Vocabulary(WORDS).save, Vocabulary.load, VocabularyError),
+    "tokenizer": saved(
+        "tokenizer.json", write_tokenizer, lambda path: SubwordTokenizer.load(path).encode("dogs"), TokenizerError
     ),
-    "tokenizer": Reader(
-        "tokenizer.json",
-        write_tokenizer,
-        lambda f: SubwordTokenizer.load(f / "tokenizer.json").encode("dogs"),
-        TokenizerError,
-    ),
-    "word vectors": Reader(
+    "word vectors": alone(
         "x.txt",
-        text("x.txt", "dog 0.5 1e-3\nruns 1 2\n"),
-        lambda f: read_word_vectors(f / "x.txt", Vocabulary(WORDS), 2),
+        "dog 0.5 1e-3\nruns 1 2\n",
+        lambda path: read_word_vectors(path, Vocabulary(WORDS), 2),
         WordVectorsError,
     ),
-    "kept word vectors": Reader(
+    "kept word vectors": saved(
         "x.safetensors",
-        lambda f: WordVectors(np.arange(2), np.ones((2, 3), np.float32), 0.5).save(f / "x.safetensors"),
-        lambda f: WordVectors.load(f / "x.safetensors"),
+        WordVectors(np.arange(2), np.ones((2, 3), np.float32), 0.5).save,
+        WordVectors.load,
         WordVectorsError,
     ),
-    "role graphs": Reader(
-        "g.json", text("g.json", json.dumps(ROLE_GRAPH)), lambda f: read_role_graphs(f / "g.json"), RoleGraphError
-    ),
-    "pools": Reader(
-        "p.json",
-        lambda f: Pools(("dog",), ("red",), ("on",)).save(f / "p.json"),
-        lambda f: Pools.load(f / "p.json"),
-        PoolsError,
-    ),
-    "adversarial captions": Reader(
+    "role graphs": alone("g.json", json.dumps(ROLE_GRAPH), read_role_graphs, RoleGraphError),
+    "pools": saved("p.json", Pools(("dog",), ("red",), ("on",)).save, Pools.load, PoolsError),
+    "adversarial captions": saved(
         "a.jsonl",
-        lambda f: write_adversarials(f / "a.jsonl", [Adversarial("1", "1#0", "object", "a dog", ("a cat",))]),
-        lambda f: read_adversarials(f / "a.jsonl"),
+        lambda path: write_adversarials(path, [Adversarial("1", "1#0", "object", "a dog", ("a cat",))]),
+        read_adversarials,
         AdversarialError,
     ),
-    "butd tsv": Reader(
-        "x.tsv", text("x.tsv", f"1\t640\t480\t2\t{FLOATS}\t{FLOATS}\n"), imported("butd_tsv", "x.tsv"), ExtractorError
-    ),
-    "npz": Reader(
-        "x/1.npz",
-        lambda f: (
-            (f / "x").mkdir(exist_ok=True),
-            (f / "x/1.npz").write_bytes(
-                npz(x=np.ones((2, 4), "f4"), bbox=np.ones((2, 4), "f4"), num_bbox=2, image_w=9, image_h=9)
-            ),
-        ),
-        imported("npz", "x"),
+    "butd tsv": alone("x.tsv", f"1\t640\t480\t2\t{FLOATS}\t{FLOATS}\n", imported("butd_tsv"), ExtractorError),
+    "npz": alone(
+        "1.npz",
+        npz(x=np.ones((2, 4), "f4"), bbox=np.ones((2, 4), "f4"), num_bbox=2, image_w=9, image_h=9),
+        lambda path: imported("npz")(path.parent),
         ExtractorError,
     ),
-    "hdf5": Reader("x.hdf5", write_hdf5, imported("hdf5", "x.hdf5"), ExtractorError),
-    "npy rows": Reader("x.npy", data("x.npy", npy(np.ones((2, 3, 4), "f4"))), read_precomputed, ImageError),
-    "safetensors weights": Reader(
-        "x.safetensors",
-        lambda f: save_file({"a": np.ones(3, "f4")}, f / "x.safetensors"),
-        lambda f: read_weights(f / "x.safetensors"),
-        ExtractorError,
+    "hdf5": saved("x.hdf5", write_hdf5, imported("hdf5"), ExtractorError),
+    "npy rows": alone("x.npy", npy(np.ones((2, 3, 4), "f4")), read_precomputed, ImageError),
+    "safetensors weights": saved(
+        "x.safetensors", lambda path: save_file({"a": np.ones(3, "f4")}, path), read_weights, ExtractorError
     ),
-    "PyTorch weights": Reader(
-        "x.pth", data("x.pth", pth({"a": torch.ones(3)})), lambda f: read_weights(f / "x.pth"), ExtractorError
-    ),
-    "released checkpoint": Reader(
+    "PyTorch weights": alone("x.pth", pth({"a": torch.ones(3)}), read_weights, ExtractorError),
+    "released checkpoint": alone(
         "x.pth",
-        data("x.pth", pth({"model": [{"fc.weight": torch.ones(2, 2)}, {"fc.bias": torch.ones(2)}], "epoch": 1})),
-        lambda f: read_released(f / "x.pth"),
+        pth({"model": [{"fc.weight": torch.ones(2, 2)}, {"fc.bias": torch.ones(2)}], "epoch": 1}),
+        read_released,
         CheckpointError,
     ),
     "model": Reader("model.safetensors", write_model, load_model, ValueError),
     "model's specification": Reader("model.json", write_model, lambda f: (load_model(f), saved_kind(f)), ValueError),
-    "kind of a model": Reader("model.json", write_model, saved_kind, ValueError),
-    "optimiser": Reader(
-        "optimizer.safetensors",
-        lambda f: save_state(optimizer_tensors(optimizer()), Progress(), f),
-        lambda f: load_state(optimizer(), f),
-        ValueError,
-    ),
+    "optimiser": Reader("optimizer.safetensors", write_state, lambda f: load_state(optimizer(), f), ValueError),
     "progress": Reader(
-        "progress.json",
-        lambda f: save_state(optimizer_tensors(optimizer()), Progress(1, 2, 3, ({"rsum": 4.5},), {"scale": 2.0}), f),
-        lambda f: (progress := read_progress(f), progress.best_epoch),
-        ValueError,
+        "progress.json", write_state, lambda f: (progress := read_progress(f), progress.best_epoch), ValueError
     ),
     "embeddings": Reader(EMBEDDINGS, write_gallery, Gallery.load, (GalleryError, ValueError)),
     "items of a gallery": Reader(ITEMS, write_gallery, Gallery.load, (GalleryError, ValueError)),
     "extractor": Reader(
         EXTRACTOR,
-        text(EXTRACTOR, '{"name": "grid", "options": {"weights": {"folder": "weights"}}}'),
+        lambda f: (f / EXTRACTOR).write_text('{"name": "grid", "options": {"weights": {"folder": "weights"}}}'),
         lambda f: _extractor_options(f, "cpu"),
         (ExtractorError, ValueError),
     ),
@@ -464,20 +393,18 @@ READERS: dict[str, Reader] = {
         manifest,
         StageError,
     ),
-    "runs of a pipeline": Reader(
-        "run.json", text("run.json", json.dumps(RUNS)), lambda f: _recorded(f / "run.json"), ()
-    ),
-    "unsent records": Reader(
-        PENDING, text(PENDING, json.dumps(PENDING_CONTENT)), lambda f: read_pending(f / PENDING), ()
-    ),
-    "newest version of a split": Reader(
+    "runs of a pipeline": alone("run.json", json.dumps(RUNS), _recorded),
+    "unsent records": alone(PENDING, json.dumps(PENDING_CONTENT), read_pending),
+    "newest version of a split": alone(
         "n.json",
-        text("n.json", '{"fingerprint": "a", "contents": {"x": "y"}, "taken": ["x"]}'),
-        lambda f: read_newest((f / "n.json").read_bytes(), f / "n.json"),
-        (),
+        '{"fingerprint": "a", "contents": {"x": "y"}, "taken": ["x"]}',
+        lambda path: read_newest(path.read_bytes(), path),
     ),
-    "journal": Reader(
-        LAST, text(LAST, '{"identity": "a", "outcome": "promoted"}'), lambda f: Journal(f, Mirror(f)).last(), StageError
+    "journal": alone(
+        LAST,
+        '{"identity": "a", "outcome": "promoted"}',
+        lambda path: Journal(path.parent, Mirror(path.parent)).last(),
+        StageError,
     ),
     "hashes of a split": Reader(
         "a/train.npz",
@@ -485,13 +412,8 @@ READERS: dict[str, Reader] = {
         lambda f: Journal(f, Mirror(f)).data("a", "train"),
         StageError,
     ),
-    "table of a search": Reader(
-        "t.csv", lambda f: write_results(Results([TRIAL]), f / "t.csv"), lambda f: read_results(f / "t.csv"), StageError
-    ),
-    "JSON": Reader(
-        "x.json",
-        text("x.json", '{"a": [1, -2.5e3, "\\u00e9", null, true]}'),
-        lambda f: parse_json((f / "x.json").read_bytes()),
-        ValueError,
+    "table of a search": saved("t.csv", lambda path: write_results(Results([TRIAL]), path), read_results, StageError),
+    "JSON": alone(
+        "x.json", '{"a": [1, -2.5e3, "\\u00e9", null, true]}', lambda path: parse_json(path.read_bytes()), ValueError
     ),
 }
