@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vse_core.pooling import build_pooling, build_views
+from tests.vse_core.pooling.gradients import assert_same
+from vse_core.pooling import build_pooling
 from vse_core.pooling.gpo import rank_codes
 from vse_core.pooling.gpo_generators import TransformerGenerator
 
@@ -65,29 +66,7 @@ def test_output_and_every_gradient(name: str, scores: Callable[[nn.Module, Tenso
         weights_ND = (scores(module, rank_codes(length, 32).double(), ranked_ND) / 0.1).softmax(dim=0)
         assert weights_ND.shape == (length, DIM)
         pooled.append((weights_ND * ranked_ND).sum(dim=0))
-    ours, expected = module(sets, LENGTHS), torch.stack(pooled)
-    torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-5)
-    inputs = [sets, *module.parameters()]
-    found = torch.autograd.grad(ours.square().sum(), inputs)
-    for mine, theirs in zip(found, torch.autograd.grad(expected.square().sum(), inputs), strict=True):
-        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
-
-
-def test_weights_of_a_dimension_are_its_own_and_those_of_features_depend_on_the_set():
-    torch.manual_seed(1)
-    ramp_BND = torch.arange(5.0).flip(0).reshape(1, 5, 1).expand(1, 5, DIM)
-    assert build_pooling("gpo_dimensions", DIM)(ramp_BND, torch.tensor([5]))[0].unique().numel() == DIM
-    module = build_pooling("gpo_features", DIM)
-    lengths = torch.tensor([5])
-    assert not torch.allclose(module(2 * ramp_BND, lengths), 2 * module(ramp_BND, lengths), rtol=1e-4)
-
-
-def test_views_by_transformers_share_one_sort():
-    torch.manual_seed(1)
-    views = build_views(3, "gpo_transformer", DIM)
-    found = views(SETS.float(), LENGTHS)
-    expected = torch.stack([view(SETS.float(), LENGTHS) for view in views.views], dim=1)
-    torch.testing.assert_close(found, expected)
+    assert_same(module(sets, LENGTHS), torch.stack(pooled), [sets, *module.parameters()], atol=1e-5, rtol=1e-4)
 
 
 def test_a_width_that_no_heads_divide_is_refused():

@@ -39,15 +39,11 @@ def test_k_max_is_the_mean_of_the_largest_values_or_of_all_of_a_smaller_set():
         build_pooling("kmax", DIM, k=0)
 
 
-def test_cls_is_the_first_element():
+def test_cls_and_last_are_the_first_and_the_last_real_element():
     features, lengths = make_sets([5, 2, 3])
     assert torch.equal(make_pooling("cls")(features, lengths), features[:, 0])
-
-
-def test_last_is_the_last_real_element():
-    features, lengths = make_sets([5, 2, 3])
-    expected = torch.stack([features[0, 4], features[1, 1], features[2, 2]])
-    assert torch.equal(make_pooling("last")(features, lengths), expected)
+    last = torch.stack([features[0, 4], features[1, 1], features[2, 2]])
+    assert torch.equal(make_pooling("last")(features, lengths), last)
 
 
 @pytest.mark.parametrize("name", POOLINGS)
