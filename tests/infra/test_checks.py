@@ -45,29 +45,24 @@ def test_other_versions_are_named(node: NodeFacts, said: str) -> None:
     assert said in found.says
 
 
-def test_the_cpu_build_is_the_same_version() -> None:
-    assert checks.check_versions([NODE, other(torch="2.15.0+cpu")], DECLARED).passed
-
-
 def test_gpus_there_are_named_by_kind() -> None:
     found = checks.check_gpus([replace(NODE, gpus=["A10G", "A10G"]), replace(other(), gpus=["H100"])], 3, {})
     assert found.passed
     assert found.says == "2 x A10G, 1 x H100; the configuration asks for 3"
 
 
-def test_no_gpus_are_well_where_none_are_wanted() -> None:
-    assert checks.check_gpus([NODE], 0, {}).says == "none; the configuration asks for 0"
-    assert not checks.check_gpus([NODE], 0.5, {}).passed
-
-
-def test_a_gpu_that_ray_counts_and_torch_does_not_see() -> None:
-    found = checks.check_gpus([replace(NODE, gpus=["A10G"])], 1, {"a": 2.0})
-    assert found.says == "a: Ray counts 2 GPUs, torch sees 1"
+@pytest.mark.parametrize(
+    ("node", "wanted", "counted", "said"),
+    [
+        (NODE, 0.5, {}, "0 available, the configuration asks for 0.5"),
+        (replace(NODE, gpus=["A10G"]), 1, {"a": 2.0}, "a: Ray counts 2 GPUs, torch sees 1"),
+        (replace(NODE, gpu_problem="no kernel image"), 0, {}, "a: no kernel image"),
+    ],
+)
+def test_gpus_that_are_amiss(node: NodeFacts, wanted: float, counted: dict[str, float], said: str) -> None:
+    found = checks.check_gpus([node], wanted, counted)
+    assert said in found.says
     assert not found.passed
-
-
-def test_a_gpu_that_does_not_compute() -> None:
-    assert "a: no kernel image" in checks.check_gpus([replace(NODE, gpu_problem="no kernel image")], 0, {}).says
 
 
 def test_disks_need_room_for_a_shard_and_the_cache() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infra import checks, doctor
+from infra import doctor
 from pipelines.runtime import ray_internals
 
 Lines = dict[str, str]
@@ -54,13 +54,6 @@ def test_everything_is_looked_at_though_something_is_amiss(ask: Ask, tmp_path: P
     assert f"{tmp_path}/file" in lines["storage"]
     assert "docs/s3.md" in lines["storage"]
     assert "no MLflow server answers" in lines["MLflow"]
-
-
-def test_gpus_that_are_wanted_and_not_there(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_gpus", lambda: ([], ""))
-    status, lines = ask("training.gpus_per_worker=1")
-    assert status == 1
-    assert "0 available, the configuration asks for 1" in lines["GPUs"]
 
 
 def test_a_work_folder_that_cannot_be_written(ask: Ask, tmp_path: Path) -> None:

@@ -44,15 +44,6 @@ def test_storage_is_arrays_and_what_goes_with_them() -> None:
     assert MEASURED.shard_bytes(LOAD) == 1_000_000 * (36 * 2048 * 2 + 1000 + 5 * 100)
 
 
-def test_narrower_features_are_read_faster_by_their_bytes() -> None:
-    assert MEASURED.read_per_second(LOAD) == 1000
-    assert MEASURED.read_per_second(Workload("load", 1, 1, rows=18)) == 2000
-
-
-def test_photographs_are_decoded_by_cores() -> None:
-    assert sizing.rows(LOAD, MACHINES, MEASURED)["decoding for the extraction, core-hours"] == "1.1"
-
-
 def test_one_gpu_exchanges_nothing() -> None:
     step = sizing.training_step(LOAD, MACHINES, MEASURED, "model", 1)
     # 100 pairs of 1e9 operations and 3 products of 100 x 1000 x 100 at 1e13 a second take 0.01 s; reading takes 0.1 s.
@@ -84,11 +75,6 @@ def test_shards_that_no_disk_holds_are_fetched_whole_by_every_machine() -> None:
     assert step.seconds == pytest.approx(160 * (36 * 2048 * 2 + 1500) / 125e6 + exchange)
 
 
-def test_between_machines_the_network_is_the_slowest_link() -> None:
-    assert Machines().bytes_per_second(8) == 300e9
-    assert Machines().bytes_per_second(9) == 12.5e9
-
-
 def test_rows_of_one_size() -> None:
     lines = sizing.rows(LOAD, MACHINES, MEASURED)
     assert lines["shards of 500 images"] == "2,000"
@@ -104,13 +90,6 @@ def test_rows_of_one_size() -> None:
     assert lines["epochs an hour (estimate): model, 1 GPU"] == "0.72 (reading)"
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(12, "12 bytes"), (1234, "1.2 kB"), (147_456, "147 kB"), (2.5e12, "2.5 TB"), (1.5e15, "1.5 PB")]
-)
-def test_bytes_text(value: float, text: str) -> None:
-    assert sizing.bytes_text(value) == text
-
-
 def test_the_package_alone_is_enough(tmp_path: Path) -> None:
     """In the image of the cluster there is no tests/."""
     shutil.copytree(sizing.FIGURES.parent, tmp_path / "infra")
@@ -119,13 +98,6 @@ def test_the_package_alone_is_enough(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "storage: shards" in run.stdout
-
-
-def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    sizing.main(["--images", "1,000,000", "--captions-per-image", "1", "--feature", "49x2048"])
-    printed = capsys.readouterr().out
-    assert "features of an image, 49 x 2048" in printed
-    assert "201 kB" in printed
 
 
 @pytest.mark.parametrize(

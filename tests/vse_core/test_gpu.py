@@ -22,7 +22,6 @@ from vse_core.pooling import POOLINGS
 from vse_core.precision import use_tf32
 from vse_core.recurrent import gru_states, word_states
 from vse_core.similarity import unit_length
-from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer
 from vse_core.training.step import LocalBatch, NonFiniteLossError, StepResult, training_step
@@ -181,16 +180,6 @@ def test_a_loss_that_is_no_number_is_an_error_and_leaves_no_trace(precision: str
     with pytest.raises(NonFiniteLossError, match="the loss is nan"):
         run.take(batch).check()
     assert all(torch.equal(tensor, before[name]) for name, tensor in run.weights().items())
-
-
-def test_chunks_have_the_gradients_of_the_batch_encoded_at_once():
-    whole, chunked = Run("infonce", "cuda"), Run("infonce", "cuda")
-    chunks = ChunkedModel(chunked.model, 4)
-    for seed in range(2):
-        expected = whole.step(seed)
-        found = training_step(chunks, chunked.loss, chunked.optimizer, [chunked.batch(seed)], 2.0)
-        assert found.loss.item() == pytest.approx(expected.loss.item(), rel=1e-4)
-        assert found.gradient_norm.item() == pytest.approx(expected.gradient_norm.item(), rel=1e-3)
 
 
 def nccl_steps(rank: int, world: int, out: Path) -> None:

@@ -93,15 +93,6 @@ def test_a_model_blind_to_the_attack_gains_nothing(protocol: AttackProtocol, eac
     assert result.r10 == (100 if each == 1 else 0)
 
 
-def test_own_adversarials_are_fewer_than_all():
-    images, texts, attacks = unit(20, 1, 6, seed=3), unit(100, 6, seed=4), unit(500, 6, seed=5)
-    shared = evaluate_attack(images, texts, 5, attacks)
-    own = evaluate_attack(images, texts, 5, attacks, protocol="own")
-    assert own.mean_rank < shared.mean_rank
-    assert shared.as_dict()["recall_sum"] == pytest.approx(shared.recall_sum)
-    assert set(own.as_dict()) == {"recall_sum", "r01", "r05", "r10", "median_rank", "mean_rank", "ties"}
-
-
 @pytest.mark.parametrize("protocol", ["shared", "own"])
 def test_the_whole_matrix_is_never_held(protocol: AttackProtocol, monkeypatch: pytest.MonkeyPatch):
     sizes = []
@@ -116,11 +107,6 @@ def test_the_whole_matrix_is_never_held(protocol: AttackProtocol, monkeypatch: p
     evaluate_attack(unit(20, 3, 6, seed=0), unit(40, 6, seed=1), 2, unit(80, 6, seed=2), 2, protocol)
     assert max(sizes) <= 1000
     assert len(sizes) == 10
-
-
-def test_a_model_of_nan_is_last():
-    result = evaluate_attack(torch.full((3, 4), float("nan")), torch.eye(4).repeat(3, 1), 4, torch.ones(12, 4), 1)
-    assert result.recall_sum == 0
 
 
 @pytest.mark.parametrize(

@@ -82,14 +82,6 @@ def test_an_interval_is_as_wide_as_the_binomial_distribution_says():
     assert float(found.std()) == pytest.approx(100 * np.sqrt(0.3 * 0.7 / 1000), rel=0.05)
 
 
-def test_the_captions_of_an_image_are_no_independent_queries():
-    hits = [0, 50] * 100
-    alone = resampled_recalls(ranks_of([rank for rank in hits for _ in range(5)]))["r01"]
-    image = torch.arange(200).repeat_interleave(5)
-    together = resampled_recalls(ranks_of([rank for rank in hits for _ in range(5)]), image)["r01"]
-    assert float(together.std()) == pytest.approx(np.sqrt(5) * float(alone.std()), rel=0.15)
-
-
 def test_intervals_hold_the_metric_and_repeat():
     ranks = model(2, 2.0, [5] * 40)
     intervals, values = retrieval_intervals(ranks), ranks.result().as_dict()
@@ -108,14 +100,6 @@ def test_a_clearly_better_model_is_told_from_chance_and_equals_are_not():
     same = compare_retrieval(good, good)["rsum"]
     assert (same.difference, same.interval.low, same.interval.high, same.p_value) == (0, 0, 0, 1)
     assert compare_retrieval(good, other)["rsum"].p_value > compare_retrieval(bad, good)["rsum"].p_value
-
-
-def test_pairing_makes_the_interval_of_a_difference_narrow():
-    counts = [5] * 60
-    first, second = model(6, 2.0, counts), model(6, 2.05, counts)
-    paired = compare_retrieval(first, second)["rsum"].interval
-    alone = retrieval_intervals(first)["rsum"]
-    assert paired.high - paired.low < 0.7 * (alone.high - alone.low)
 
 
 def test_ranks_won_and_lost():

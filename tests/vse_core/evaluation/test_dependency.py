@@ -65,12 +65,6 @@ def test_a_relation_of_a_noun_to_itself_offers_no_choice():
     assert found.words_NW.shape == (0, 3)
 
 
-def test_components_given_as_lists_are_the_same():
-    assert as_lists(attribute_dependencies([([DOG, GIRL], [[WHITE, DOG]])])) == [
-        (0, [(WHITE, DOG), (WHITE, GIRL)], [(WHITE, DOG)])
-    ]
-
-
 def test_a_noun_that_is_no_object_is_refused():
     with pytest.raises(ValueError, match=r"caption 1 has the component \(21, 13\), but only the nouns \[10\]"):
         attribute_dependencies([([DOG], []), ([GIRL], [(WHITE, DOG)])])
@@ -100,18 +94,6 @@ def test_accuracy_chance_and_ties_are_counted(sizes: list[int], levels: int, dat
     assert result.accuracy == pytest.approx(100 * resolved / len(groups))
     assert result.chance == pytest.approx(100 * chance / len(groups))
     assert (result.dependencies, result.ties) == (len(groups), ties)
-
-
-def test_chance_is_what_random_scores_reach():
-    generator = torch.Generator().manual_seed(0)
-    sizes = torch.tensor([2, 3, 6, 12] * 2000)
-    first = torch.cat([torch.zeros(1, dtype=torch.long), sizes.cumsum(0)])
-    correct = torch.zeros(int(first[-1]), dtype=torch.bool)
-    correct[first[:-1]] = True
-    result = evaluate_dependencies(torch.randn(len(correct), generator=generator), first, correct)
-    assert result.chance == pytest.approx(100 * (1 / 2 + 1 / 3 + 1 / 6 + 1 / 12) / 4)
-    assert result.accuracy == pytest.approx(result.chance, abs=1.5)
-    assert result.as_dict() == {"accuracy": result.accuracy, "chance": result.chance, "dependencies": 8000, "ties": 0}
 
 
 def test_a_collapsed_model_and_one_of_nan_resolve_nothing():
@@ -162,11 +144,6 @@ def test_equal_candidates_tie_wherever_they_stand():
 def test_misfits_are_refused(scores: int, first: list[int], correct: list[bool], message: str):
     with pytest.raises(ValueError, match=message):
         evaluate_dependencies(torch.zeros(scores), torch.tensor(first), torch.tensor(correct, dtype=torch.bool))
-
-
-def test_candidates_without_an_image_are_refused():
-    with pytest.raises(ValueError, match="2 candidates need as many indices of images, got 1"):
-        candidate_similarities(torch.ones(1, 1, 3), torch.ones(2, 3), torch.tensor([0]))
 
 
 @pytest.mark.parametrize("count", [2, 3, 50])

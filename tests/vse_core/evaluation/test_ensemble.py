@@ -47,18 +47,6 @@ def test_folds_cut_every_member():
     assert found.rsum == pytest.approx(np.mean([part.rsum for part in parts]))
 
 
-def test_two_halves_know_more_than_each():
-    generator = torch.Generator().manual_seed(3)
-    truth = torch.randn(60, 16, generator=generator)
-    texts = truth + 0.8 * torch.randn(60, 16, generator=generator)
-    halves = [
-        tuple(torch.nn.functional.normalize(side[:, half], dim=-1) for side in (truth, texts))
-        for half in (slice(0, 8), slice(8, 16))
-    ]
-    alone = [evaluate_retrieval(*half, captions_per_image=1).rsum for half in halves]
-    assert evaluate_ensemble(halves, captions_per_image=1).rsum > max(alone)
-
-
 @pytest.mark.parametrize(
     "members", [[], [(torch.ones(2, 1, 3), torch.ones(10, 3)), (torch.ones(2, 1, 3), torch.ones(9, 3))]]
 )

@@ -27,12 +27,6 @@ def test_top_k_is_that_of_a_full_sort_with_ties_between_chunks(chunk_size: int, 
     assert pairs == naive(queries_QVD, gallery_BKD, 4)
 
 
-def test_top_k_returns_the_whole_gallery_where_k_is_larger() -> None:
-    similarities, indices = top_k(torch.eye(3).unsqueeze(1), torch.eye(3).unsqueeze(1), 10, chunk_size=2)
-    assert similarities.shape == (3, 3)
-    assert indices[:, 0].tolist() == [0, 1, 2]
-
-
 def test_top_k_refuses_what_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="queries have 2 dimensions, the gallery 3"):
         top_k(torch.ones(1, 1, 2), torch.ones(4, 1, 3), 1)

@@ -62,30 +62,6 @@ def test_average_precision_is_that_of_all_thresholds(
     assert result["relevant_images"] == pytest.approx(np.mean([len(own) for own in relevant]))
 
 
-def test_a_worked_example():
-    # Ranks 1, 3 and 4 of five are relevant: (1/1 + 2/3 + 3/4) / 3.
-    gallery = torch.tensor([[0.9], [0.8], [0.7], [0.6], [0.5]])
-    (found,) = average_precisions(torch.ones(1, 1), gallery, items([[3, 0, 2]])).tolist()
-    assert found == pytest.approx((1 + 2 / 3 + 3 / 4) / 3)
-
-
-def test_a_collapsed_model_reaches_the_share_of_relevant_images():
-    found = average_precisions(torch.ones(2, 4), torch.ones(10, 4), items([[0], [1, 2, 3, 4, 5]]))
-    assert found.tolist() == pytest.approx([0.1, 0.5])
-
-
-def test_the_order_of_images_plays_no_part():
-    rng = np.random.default_rng(0)
-    gallery = torch.from_numpy(rng.integers(0, 3, (30, 4)).astype(np.float32))
-    queries = torch.from_numpy(rng.integers(0, 3, (5, 4)).astype(np.float32))
-    relevant = [rng.permutation(30)[:6].tolist() for _ in range(5)]
-    shuffle = torch.randperm(30, generator=torch.Generator().manual_seed(1))
-    place = torch.argsort(shuffle)
-    moved = [place[own].tolist() for own in relevant]
-    expected = average_precisions(queries, gallery, items(relevant))
-    assert average_precisions(queries, gallery[shuffle], items(moved)).tolist() == pytest.approx(expected.tolist())
-
-
 def test_a_similarity_that_is_no_number_counts_against_the_model():
     gallery = torch.tensor([[1.0], [float("nan")], [0.5]])
     query = torch.ones(1, 1)
@@ -102,25 +78,3 @@ def test_chance_is_the_mean_over_all_rankings(images: int, relevant: int):
         count += 1
     (found,) = chance_average_precision(torch.tensor([relevant]), images).tolist()
     assert found == pytest.approx(total / count)
-
-
-def test_chance_is_what_random_embeddings_reach():
-    generator = torch.Generator().manual_seed(2)
-    relevant = [torch.randperm(50, generator=generator)[: 1 + query % 7].tolist() for query in range(3000)]
-    queries, gallery = (torch.randn(rows, 40, generator=generator) for rows in (3000, 50))
-    result = evaluate_unified(queries, gallery, items(relevant))
-    assert result["map"] == pytest.approx(result["map_chance"], rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("relevant", "message"),
-    [
-        ([[0, 1, 2], []], "query 1 has no relevant item"),
-        ([[0], [1, 4]], "indices from 0 to 3; got 0 to 4"),
-        ([[0], [-1, 2]], "got -1 to 2"),
-        ([], "no queries"),
-    ],
-)
-def test_relevant_images_that_do_not_fit_are_refused(relevant: list[list[int]], message: str):
-    with pytest.raises(ValueError, match=message):
-        evaluate_unified(torch.ones(len(relevant), 3), torch.ones(4, 3), items(relevant))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 import torch
 from matplotlib.axes import Axes
@@ -57,31 +55,6 @@ def test_the_choice_of_a_single_model_is_bars_that_differ_in_more_than_colour() 
     assert axes.get_title() == "mv/1, λ = 0.7\nmean cosine of two views 0.810"
 
 
-def test_models_of_other_lambdas_have_curves_in_their_order() -> None:
-    models = [
-        ViewSummary("c", 1.0, [1.0, 0.0], 0.1, 200.0),
-        ViewSummary("a", 0.0, [0.5, 0.5], 0.9, 220.0),
-        ViewSummary("b", 0.7, [0.6, 0.4], 0.5, 240.0),
-    ]
-    figure = plot_view_diversity(models)
-    rsum, similarity, *bars = figure.axes
-    (line,) = rsum.get_lines()
-    assert (list(line.get_xdata()), list(line.get_ydata())) == ([0.0, 0.7, 1.0], [220.0, 240.0, 200.0])
-    (line,) = similarity.get_lines()
-    assert list(line.get_ydata()) == [0.9, 0.5, 0.1]
-    assert rsum.get_xlabel().startswith("λ: 0 = ")
-    assert [axes.get_title().partition(",")[0] for axes in bars] == ["c", "a", "b"]
-
-
-def test_models_of_other_numbers_of_views_have_a_curve_over_them() -> None:
-    models = [ViewSummary("three", 0.7, [1 / 3] * 3, 0.5, 250.0), ViewSummary("two", 0.7, [0.5, 0.5], 0.6, 240.0)]
-    rsum, *bars = plot_view_diversity(models).axes
-    (line,) = rsum.get_lines()
-    assert (list(line.get_xdata()), list(line.get_ydata())) == ([2.0, 3.0], [240.0, 250.0])
-    assert rsum.get_xlabel() == "number of views K"
-    assert len(bars) == 2
-
-
 def test_of_two_sweeps_each_has_its_curve_and_the_choice_is_drawn_of_those_that_are_asked_for() -> None:
     views = [ViewSummary(f"K {k}", 0.7, [1 / k] * k, 0.5 if k > 1 else None, 240.0 + k) for k in (1, 2, 3)]
     lambdas = [ViewSummary(f"λ {lam}", lam, [1 / 3] * 3, lam, 200.0 + lam) for lam in (0.0, 0.3, 1.0)]
@@ -98,10 +71,3 @@ def test_of_two_sweeps_each_has_its_curve_and_the_choice_is_drawn_of_those_that_
 def test_models_that_differ_in_more_than_one_thing_have_no_curve() -> None:
     models = [ViewSummary("one", None, [1.0], None, 250.0), ViewSummary("two", 0.7, [0.5, 0.5], 0.6, 240.0)]
     assert len(plot_view_diversity(models).axes) == 2
-
-
-def test_many_models_are_drawn() -> None:
-    models = [ViewSummary(f"m{number}", None, [1.0], None, 250.0) for number in range(6)]
-    figure = plot_view_diversity(models)
-    assert len(figure.axes) == 6
-    figure.savefig(io.BytesIO(), format="png")

@@ -98,9 +98,3 @@ def test_parts_are_the_bounds_that_make_up_the_total():
     assert result.parts["bound_max"].item() == pytest.approx(1.25)
     assert result.parts["bound_up"].item() == pytest.approx(1.575)
     assert result.total.item() == pytest.approx(0.6 * 1.25 + 0.4 * 1.575)
-
-
-def test_reduction_is_as_published_where_it_is_not_given():
-    assert build_loss("multi_view").reduction == "sum"
-    assert build_loss("multi_view", bound="journal").reduction == "mean"
-    assert build_loss("multi_view", bound="journal_soft", reduction="sum").reduction == "sum"

@@ -1,6 +1,5 @@
 """The loss of UniVSE against loops over its equations."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -12,9 +11,6 @@ from tests.vse_core.losses.unified_oracle import total, unified_terms
 from vse_core.losses.components import (
     ComponentVectors,
     UnifiedOutput,
-    region_hinges,
-    region_similarities,
-    relevance,
 )
 from vse_core.losses.unified import UnifiedLoss
 
@@ -176,38 +172,6 @@ def test_the_order_of_regions_components_and_negatives_does_not_matter():
     )
     torch.testing.assert_close(found.total, expected.total)
     torch.testing.assert_close(found.parts, expected.parts)
-
-
-def test_padding_regions_never_count():
-    output, ids = random_output(7)
-    expected = UnifiedLoss()(output, ids)
-    padded = replace(
-        output,
-        regions_bND=torch.where(output.region_mask_bN.unsqueeze(2), output.regions_bND, 77.0),
-    )
-    torch.testing.assert_close(UnifiedLoss()(padded, ids).total, expected.total)
-
-
-def test_relevance_is_part_of_what_is_differentiated():
-    """Two regions, one negative: the gradient of the relevance is the difference between the regions' hinges."""
-    own = torch.tensor([[0.4, 0.1]], dtype=torch.float64, requires_grad=True)
-    negatives = torch.tensor([[[0.5, 0.6]]], dtype=torch.float64)
-    weights = relevance(own, torch.ones(1, 2, dtype=torch.bool), 1.0)
-    region_hinges(weights, own, negatives, 0.2).sum().backward()
-    first = math.exp(0.4) / (math.exp(0.4) + math.exp(0.1))
-    hinges = (0.3, 0.7)
-    expected = first * (1 - first) * (hinges[0] - hinges[1]) - first
-    assert own.grad[0, 0].item() == pytest.approx(expected)
-
-
-def test_similarities_of_regions_stay_in_float32_under_autocast():
-    output, _ = random_output(8)
-    kind = ComponentVectors(output.objects.vectors_MVD.float(), output.objects.owners_M)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        sims = region_similarities(kind, output.regions_bND.float())
-    assert sims.dtype == torch.float32
-    expected = torch.einsum("mvd,mnd->mvn", output.objects.vectors_MVD, output.regions_bND[kind.owners_M])
-    torch.testing.assert_close(sims.double(), expected, atol=1e-6, rtol=0)
 
 
 def test_the_whole_loss_stays_in_float32_under_autocast():

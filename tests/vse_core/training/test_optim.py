@@ -81,11 +81,6 @@ def test_without_factors_it_is_one_group_of_all_that_trains() -> None:
         assert torch.equal(mine, other)
 
 
-def test_rates_stand_from_the_beginning_with_the_base_rate_first() -> None:
-    optimizer = build_optimizer(make_model(), 0.2, 0.0, {"text.bert": 0.1})
-    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.2, 0.02])
-
-
 @pytest.mark.parametrize("prefix", ["text.bret", "tex", "image.weight.x"])
 def test_a_name_that_is_no_submodule(prefix: str) -> None:
     with pytest.raises(ValueError, match=f"no trainable parameters under '{prefix}'"):
