@@ -1,6 +1,6 @@
 """All uses of Ray's undocumented parts: why each is needed, and the public API that would replace it.
 
-tests/pipelines/runtime/test_ray_internals.py fails when one of them is gone, or when its public replacement is there.
+tests/pipelines/runtime/test_ray_internals.py fails when one of them is gone.
 """
 
 import os
@@ -84,13 +84,3 @@ def configure_train(collective_timeout: float) -> None:
     # The controller polls the workers, and collects their reports, at this interval; Ray's default is 2 seconds.
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
     os.environ["RAY_TRAIN_COLLECTIVE_TIMEOUT_S"] = str(collective_timeout)
-
-
-def is_preempted() -> bool:
-    """Return whether Ray knows that a machine of this training's workers is about to be taken away.
-
-    Would be replaced by: `ray.train.get_preemption_info`, if it did not wait for all workers; only rank 0 asks here.
-    """
-    from ray.train.v2._internal.execution.context import get_train_context
-
-    return get_train_context().preemption_context.preemption_info is not None

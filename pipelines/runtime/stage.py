@@ -35,7 +35,7 @@ def disk_errors(work: str, folder: Path) -> Iterator[None]:
     """Turn an error of a disk that is full, or that we may not write to, into a StageError that names the folder."""
     try:
         yield
-    except OSError as error:
+    except Exception as error:
         # That of a copied folder has what happened to each file.
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error
         if not (is_disk_error(error) or isinstance(error, shutil.Error)):

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -94,7 +94,8 @@ def run_stages(config: PipelineConfig, names: Iterable[str], dry_run: bool = Fal
     _require_inputs(plans, names)
     identity = pipeline_fingerprint(plans)
     if all(plans[name].complete for name in names):
-        outcomes = [*(_nothing_to_do(plans[name]) for name in names), *_earlier_report(config, identity)]
+        page = report_path(config.work_dir, identity)
+        outcomes = [*(_nothing_to_do(plans[name]) for name in names), *([_reported(page)] if page.is_file() else [])]
     else:
         with exclusive(config.mirror, report_path(config.work_dir, identity).parent):
             # Before a run is opened for what would have to wait.
@@ -170,7 +171,8 @@ def _run(
                         log_headlines(config, plans[name], parent)
                     parent.describe("\n".join(f"- **{each.report.name}**: {each.report.summary}" for each in outcomes))
             if any(STAGES[name].is_reported for name in names):
-                outcomes.append(_report_outcome(config, identity, plans))
+                start = time.monotonic()
+                outcomes.append(_reported(_write_report(config, identity, plans), time.monotonic() - start))
                 parent.log_artifact(outcomes[-1].report.directory)
     finally:
         if not was_connected:
@@ -201,21 +203,10 @@ def _nothing_to_do(plan: StagePlan) -> _Outcome:
     return _Outcome(StageReport(plan.name, plan.directory, summary or plan.size, up_to_date=True), 0.0)
 
 
-def _report_outcome(config: PipelineConfig, identity: str, plans: Plans) -> _Outcome:
-    start = time.monotonic()
-    path = _write_report(config, identity, plans)
-    return _Outcome(StageReport("report", path, _size(path)), time.monotonic() - start)
-
-
-def _earlier_report(config: PipelineConfig, identity: str) -> Iterator[_Outcome]:
-    """Yield the report of an earlier run, if there is one."""
-    path = report_path(config.work_dir, identity)
-    if path.is_file():
-        yield _Outcome(StageReport("report", path, _size(path), up_to_date=True), 0.0)
-
-
-def _size(page: Path) -> str:
-    return f"one page of {page.stat().st_size / 1e6:.1f} MB"
+def _reported(page: Path, seconds: float = 0.0) -> _Outcome:
+    """Return the outcome of a report that was written, or is there from an earlier run."""
+    size = f"one page of {page.stat().st_size / 1e6:.1f} MB"
+    return _Outcome(StageReport("report", page, size, up_to_date=not seconds), seconds)
 
 
 def _require_inputs(plans: Plans, names: Sequence[str]) -> None:

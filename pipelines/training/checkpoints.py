@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
-from pipelines.runtime.stage import StageError
+from pipelines.runtime.stage import StageError, disk_errors
 from pipelines.training.checkpoint_uploads import CheckpointUploads
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import sync_directory
@@ -58,7 +57,7 @@ class Checkpoints:
             return
         (self.directory / "checkpoints").mkdir(exist_ok=True)
         path = self.directory / "checkpoints" / f"step-{step:08d}"
-        with _appearing(path) as aside:
+        with _written_atomically(path) as aside:
             self._write_model(model, weights, aside)
             save_state(tensors, progress, aside)
         kept = self._keep(path, progress)
@@ -72,7 +71,7 @@ class Checkpoints:
         if rank():
             return
         path = best_directory(self.directory, epoch)
-        with _appearing(path) as aside:
+        with _written_atomically(path) as aside:
             self._write_model(model, weights, aside)
         self._written.append(path)
 
@@ -142,12 +141,13 @@ def defect_of(checkpoint: Path) -> str | None:
 
 
 @contextlib.contextmanager
-def _appearing(path: Path) -> Iterator[Path]:
+def _written_atomically(path: Path) -> Iterator[Path]:
     """Yield a directory to fill, which takes its real name when it is complete; StageError if the disk is full."""
     aside = path.with_name(f".{path.name}.tmp")
     for leftover in (aside, path):
         shutil.rmtree(leftover, ignore_errors=True)
-    try:
+    with disk_errors("train", path), contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, aside, ignore_errors=True)
         aside.mkdir()
         yield aside
         write_digests(aside, *{file.name for file in aside.iterdir()} - {WEIGHTS, SPECIFICATION})
@@ -158,10 +158,3 @@ def _appearing(path: Path) -> Iterator[Path]:
         sync_directory(aside)
         aside.rename(path)
         sync_directory(path.parent)
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(aside, ignore_errors=True)
-        free = shutil.disk_usage(path.parent).free
-        raise StageError(
-            f"train: cannot write the checkpoint {path} ({error}; {free:,} bytes are free there): make room on "
-            "that disk and run the same command again, which resumes from the checkpoint before"
-        ) from error

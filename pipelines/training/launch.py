@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ray.train import FailureConfig, LoggingConfig, RunConfig, TrainingFailedError, UserCallback
+from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig, TrainingFailedError, UserCallback
 from ray.train.torch import TorchTrainer
 from tqdm import tqdm
 
@@ -18,7 +18,7 @@ from pipelines.runtime.errors import has_message, in_one_line, keep_details, res
 from pipelines.runtime.stage import StageError
 from pipelines.training.loss_log import last_loss
 from pipelines.training.worker import TrainingJob, train_worker
-from pipelines.training.worker_group import GroupConfig, scaling
+from pipelines.training.worker_group import GroupConfig
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,13 @@ def _ray_run(job: TrainingJob, callbacks: Sequence[UserCallback]) -> dict[str, A
     trainer = TorchTrainer(
         lambda: train_worker(job),
         torch_config=GroupConfig(backend=training.backend, timeout_s=training.collective_timeout),
-        scaling_config=scaling(training),
+        scaling_config=ScalingConfig(
+            num_workers=training.workers,
+            use_gpu=training.gpus_per_worker > 0,
+            resources_per_worker={"CPU": training.cpus_per_worker, "GPU": training.gpus_per_worker},
+            placement_strategy=training.placement,
+            accelerator_type=training.gpu_type,
+        ),
         run_config=RunConfig(
             # Ray resumes a run of the same name by itself; resuming is ours to do, so every start has a new name.
             name=f"{job.folder.path.name}-{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(2)}",

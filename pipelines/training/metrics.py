@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,28 +19,6 @@ from torch import Tensor
 from vse_core.training.step import StepResult
 
 _STATM = Path("/proc/self/statm")
-
-
-class Observer(Protocol):
-    """Receiver of the loop's reports; the first process of a run has one."""
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Take metrics of a step; may be buffered."""
-
-    def log_model(self, name: str, metrics: Mapping[str, float], step: int) -> None:
-        """Take the evaluation of a model of the run, after a step."""
-
-    def log_artifact(self, path: Path, folder: str) -> None:
-        """Keep a copy of a file with the run, in a folder of its artifacts."""
-
-    def flush(self) -> None:
-        """Learn that a checkpoint now holds everything logged so far."""
-
-    def wants_checkpoint(self) -> bool:
-        """Return whether a checkpoint is needed after this step, on the storage at once."""
-
-    def checkpoint_is_safe(self) -> None:
-        """Learn that the checkpoint is on the storage."""
 
 
 class Scalars:

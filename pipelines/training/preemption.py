@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from types import FrameType
 
 import torch.distributed as dist
@@ -52,8 +51,7 @@ def _store() -> dist.Store:
 class CheckpointRequests:
     """The first process's view of the checkpoints that processes ask for before they end."""
 
-    def __init__(self, is_announced: Callable[[], bool]) -> None:
-        self._is_announced = is_announced
+    def __init__(self) -> None:
         self._looked_at = time.monotonic()
         self._is_answered = False
 
@@ -63,7 +61,7 @@ class CheckpointRequests:
         if self._is_answered or not dist.is_initialized() or now - self._looked_at < _LOOK_EVERY_SECONDS:
             return False
         self._looked_at = now
-        return self._is_announced() or bool(_store().check([_WANTED]))
+        return bool(_store().check([_WANTED]))
 
     def answer(self) -> None:
         """Say that the checkpoint is on the storage."""

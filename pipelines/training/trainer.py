@@ -30,7 +30,6 @@ from pipelines.training.loss_log import append_loss, forget_losses
 from pipelines.training.loss_schedule import LossSchedule
 from pipelines.training.lr_schedule import build_schedule, rate_factors
 from pipelines.training.metrics import (
-    Observer,
     StepReport,
     ThroughputMeter,
     machine_metrics,
@@ -38,6 +37,7 @@ from pipelines.training.metrics import (
     scalars_of,
     step_metrics,
 )
+from pipelines.training.observer import RunObserver
 from pipelines.training.prepare import model_specification
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.loading.batch import Batch, prefetch_to_device
@@ -78,7 +78,7 @@ class Trainer:
         caption_encoder: CaptionEncoder,
         directory: Path,
         device: torch.device,
-        observer: Observer | None,
+        observer: RunObserver | None,
         on_epoch: Callable[[dict[str, float]], None],
     ) -> None:
         self.settings = settings
@@ -277,7 +277,7 @@ class Trainer:
         extra = self.kind.step_inputs(self.settings.loss, batch, step, self.steps_per_epoch)
         return (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B, *extra)
 
-    def _log_step(self, observer: Observer, report: StepReport, metrics: dict[str, float]) -> None:
+    def _log_step(self, observer: RunObserver, report: StepReport, metrics: dict[str, float]) -> None:
         append_loss(self.directory, report.step, metrics["train/loss"])
         if self.training.precision == "fp16":
             metrics["train/skipped_steps"] = self._skipped

@@ -1,12 +1,9 @@
-"""The function that every training process runs, and the reports of the first one to MLflow."""
+"""The function that every training process runs."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray.train
@@ -15,10 +12,9 @@ from ray.train.torch import get_device
 
 from pipelines.config.training import TrainingSettings
 from pipelines.kinds.inputs import SplitData, SplitPaths
-from pipelines.runtime import ray_internals
 from pipelines.runtime.stage import disk_errors
-from pipelines.tracking import LoggedData, RunHandle, Tracker
-from pipelines.training.preemption import CheckpointRequests
+from pipelines.tracking import LoggedData, RunHandle
+from pipelines.training.observer import RunObserver
 from pipelines.training.readers import open_splits
 from pipelines.training.trainer import Trainer
 from vse_core.digests import check_digests
@@ -86,42 +82,3 @@ def _train(job: TrainingJob, train: SplitData, evaluation: SplitData) -> dict[st
         "chance": chance_rsum(evaluation.reader.caption_counts.tolist()),
         "steps_per_epoch": trainer.steps_per_epoch,
     }
-
-
-class RunObserver:
-    """Reports of the first worker: metrics go to MLflow, and processes that are told to end ask for a checkpoint."""
-
-    def __init__(self, run: RunHandle, evaluated: LoggedData) -> None:
-        self._tracker, self._evaluated = Tracker(run), evaluated
-        self._monitoring = contextlib.ExitStack()
-        self._monitoring.enter_context(self._tracker.system_metrics())
-        self._requests = CheckpointRequests(ray_internals.is_preempted)
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Send metrics of a step to MLflow, in batches."""
-        self._tracker.log_metrics(metrics, step)
-
-    def log_model(self, name: str, metrics: Mapping[str, float], step: int) -> None:
-        """Log the evaluation of a model of the run to MLflow."""
-        self._tracker.log_model(name, metrics, step, self._evaluated)
-
-    def log_artifact(self, path: Path, folder: str) -> None:
-        """Copy a file into a folder of the run's artifacts."""
-        self._tracker.log_artifact(path, folder)
-
-    def flush(self) -> None:
-        """Deliver what a checkpoint now covers, or keep it on disk: a resumed run does not log it again."""
-        self._tracker.detach(force=False)
-
-    def wants_checkpoint(self) -> bool:
-        """Return whether a process of the group ends now, and needs a checkpoint before."""
-        return self._requests.is_wanted()
-
-    def checkpoint_is_safe(self) -> None:
-        """Let the process that asked for it end."""
-        self._requests.answer()
-
-    def close(self) -> None:
-        """Deliver what is left."""
-        self._monitoring.close()
-        self._tracker.detach()

@@ -9,25 +9,12 @@ from typing import Any
 
 import psutil
 import ray
-from ray.train import ScalingConfig
 from ray.train.torch import TorchConfig
 
-from pipelines.config.training import TrainingConfig
 from pipelines.training import preemption
 
 _TorchBackend: Any = TorchConfig().backend_cls
 _GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
-
-
-def scaling(training: TrainingConfig) -> ScalingConfig:
-    """Return the resources that the group asks of the cluster."""
-    return ScalingConfig(
-        num_workers=training.workers,
-        use_gpu=training.gpus_per_worker > 0,
-        resources_per_worker={"CPU": training.cpus_per_worker, "GPU": training.gpus_per_worker},
-        placement_strategy=training.placement,
-        accelerator_type=training.gpu_type,
-    )
 
 
 @dataclass

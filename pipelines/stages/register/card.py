@@ -18,11 +18,12 @@ FILE = "model_card.md"
 # The most that MLflow's database keeps of a version's description.
 DESCRIPTION_CHARACTERS = 5000
 
-_UNSAID = "Not stated: set {} in the configuration."
-_INTENDED_USE = (
+# The uses of a model whose owner names none.
+INTENDED_USE = (
     "Finding images by sentences and sentences by images, of the kind that the model was trained on. Not for decisions "
     "about people: the model says what looks alike, not what is true."
 )
+_UNSAID = "Not stated: set {} in the configuration."
 _GENERATED = "Generated images and captions, which this project publishes under its own licence."
 _RANDOM = "Random weights, of this project's own making."
 _WAYS = {"i2t": "image to text", "t2i": "text to image"}
@@ -41,19 +42,6 @@ def description(card: str) -> str:
         return card
     lines = card[: DESCRIPTION_CHARACTERS - len(rest)].splitlines()
     return "\n".join(lines[:-1]) + rest
-
-
-def summary(preset: str, model: ModelConfig) -> str:
-    """Return one sentence on a model."""
-    return (
-        f"A model of images and sentences in one space ({preset}): image side {model.image.name}, text side "
-        f"{model.text.name}, {model.embed_dim or 'its own'} dimensions."
-    )
-
-
-def intended_use(card: CardConfig) -> list[str]:
-    """Return the uses of a model that its owner names, else those of all such models."""
-    return [card.intended_use or _INTENDED_USE]
 
 
 def metrics_table(metrics: Mapping[str, float], split: str, folds: int) -> list[str]:
@@ -129,11 +117,6 @@ def pretrained(features: Features, model: ModelConfig) -> list[str]:
     sections += [model.image.model_dump(mode="json"), model.text.model_dump(mode="json")]
     found = (section.get(key) for section in sections for key in ("weights", "source", "word_vectors"))
     return list(dict.fromkeys(str(name) for name in found if name is not None))
-
-
-def origin(tags: Mapping[str, str]) -> list[str]:
-    """Return the fingerprints, the seed and the code version of a model, from the tags of its version."""
-    return [f"- {name.removeprefix('vse.')}: `{value}`" for name, value in sorted(tags.items())]
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

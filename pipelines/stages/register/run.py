@@ -85,14 +85,18 @@ def _card(config: PipelineConfig, upstream: Plans, metrics: Mapping[str, float],
     splits = {name: manifest_in(folder) for name, folder in upstream["extract"].outputs.items()}
     weights = model_card.pretrained(features, config.model)
     sections = {
-        "Intended use": model_card.intended_use(config.registry.card),
+        "Intended use": [config.registry.card.intended_use or model_card.INTENDED_USE],
         "Metrics": model_card.metrics_table(metrics, dataset.eval_split, config.evaluation.folds),
         "Data": model_card.data_table(dataset, features.member, splits),
         "Configuration": model_card.training_list(config.training, config.loss, config.model, training),
         "Licences": model_card.licences(config.registry.card, dataset.format, weights),
-        "Origin": model_card.origin(tags),
+        "Origin": [f"- {name.removeprefix('vse.')}: `{value}`" for name, value in sorted(tags.items())],
     }
-    summary = model_card.summary(config.preset, config.model)
+    model = config.model
+    summary = (
+        f"A model of images and sentences in one space ({config.preset}): image side {model.image.name}, text side "
+        f"{model.text.name}, {model.embed_dim or 'its own'} dimensions."
+    )
     return model_card.model_card(config.registered_model, summary, sections)
 
 

@@ -1,22 +1,14 @@
-"""The undocumented parts of Ray that we stand on are as we need them, and still have no public replacement."""
+"""The undocumented parts of Ray that we stand on are as we need them."""
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import ray
-import ray.autoscaler.sdk
-import ray.train
-import ray.util.state
-from ray import serve
-from ray.serve.handle import DeploymentHandle
+from ray.train.v2._internal import constants
 
 from pipelines.runtime import ray_internals
 
@@ -88,11 +80,7 @@ def test_no_file_is_made_where_ray_makes_none(
     assert not any(tmp_path.iterdir())
 
 
-def test_ray_serve_has_no_options_for_its_threads_and_messages() -> None:
-    """The other way is the variables; they are read when the module is imported."""
-    options = {*inspect.signature(serve.deployment).parameters, *inspect.signature(DeploymentHandle.options).parameters}
-    found = [name for name in options if "thread" in name or "grpc" in name]
-    assert not found, f"Ray Serve has {found} now: set them in deployment.py, not in ray_internals.SERVE_SETTINGS"
+def test_ray_serve_reads_the_settings_when_it_is_imported() -> None:
     names = ", ".join(f"constants.{name}" for name in ray_internals.SERVE_SETTINGS)
     program = f"from ray.serve._private import constants; print({names})"
     environment = {**os.environ, **ray_internals.SERVE_SETTINGS}
@@ -100,25 +88,7 @@ def test_ray_serve_has_no_options_for_its_threads_and_messages() -> None:
     assert run.stdout.split()[-2:] == ["False", "True"]
 
 
-def test_ray_train_has_no_fields_for_its_controller(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ray.train.v2._internal import constants
-
-    configs = (ray.train.RunConfig, ray.train.FailureConfig, ray.train.ScalingConfig)
-    fields = [field.name for config in configs for field in dataclasses.fields(config)]
-    found = [name for name in fields if "health" in name or "poll" in name or "timeout" in name]
-    assert not found, f"Ray Train has {found} now: set them in launch.py, not in ray_internals.configure_train"
+def test_ray_train_hands_the_settings_to_its_processes() -> None:
     variables = (constants.HEALTH_CHECK_INTERVAL_S_ENV_VAR, constants.COLLECTIVE_TIMEOUT_S_ENV_VAR)
     assert variables == ("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "RAY_TRAIN_COLLECTIVE_TIMEOUT_S")
     assert set(variables) <= set(constants.ENV_VARS_TO_PROPAGATE)
-
-
-def test_preemption_is_read_from_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ray.train.v2._internal.execution import context
-    from ray.train.v2._internal.execution.preemption import PreemptionContext, PreemptionInfo
-
-    told = PreemptionContext()
-    assert "preemption_context" in inspect.getsource(context.TrainContext)
-    monkeypatch.setattr(context, "get_train_context", lambda: SimpleNamespace(preemption_context=told))
-    assert not ray_internals.is_preempted()
-    told.preemption_info = PreemptionInfo(deadline_ms=None, preempted_node_to_ranks={})
-    assert ray_internals.is_preempted()

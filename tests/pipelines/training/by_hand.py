@@ -11,7 +11,7 @@ import torch
 from pipelines.config import PipelineConfig, load_config
 from pipelines.kinds.inputs import SplitData
 from pipelines.stages.extract import plan as extract
-from pipelines.training.metrics import Observer
+from pipelines.training.observer import RunObserver
 from pipelines.training.trainer import Trainer
 from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder
 from preprocessing.captions.token_table import TokenTable
@@ -19,8 +19,11 @@ from preprocessing.shards.reader import ShardReader
 from tests.ranks import run_ranks
 
 
-class Quiet:
+class Quiet(RunObserver):
     """An observer that nothing happens to."""
+
+    def __init__(self) -> None:
+        pass
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         pass
@@ -52,7 +55,7 @@ def quiet_trainer(
     evaluation: SplitData,
     encoder: CaptionEncoder,
     out: Path,
-    observer: Observer | None,
+    observer: RunObserver | None,
 ) -> Trainer:
     """Return a trainer on the CPU whose epochs nobody hears of."""
     settings, cpu = config.training_settings, torch.device("cpu")

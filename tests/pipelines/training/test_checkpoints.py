@@ -101,7 +101,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: p
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr("vse_core.training.state.save_file", full)
-    with pytest.raises(StageError, match=r"step-00000002 .*No space left.* make room on that disk and run the same"):
+    with pytest.raises(StageError, match=r"cannot write to .*step-00000002 .*No space left.* make room there"):
         checkpoints.save(2, model, optimizer, Progress(step=2))
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]
     monkeypatch.undo()

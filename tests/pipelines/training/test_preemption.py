@@ -26,7 +26,7 @@ def run_rank(rank: int, port: int, folder: str) -> None:
             time.sleep(0.01)
             if not checkpoint.exists():
                 Path(folder, "still-there").touch()
-    requests = preemption.CheckpointRequests(lambda: False)
+    requests = preemption.CheckpointRequests()
     while not requests.is_wanted():
         time.sleep(0.01)
     time.sleep(1)
@@ -50,4 +50,4 @@ def test_the_checkpoint_comes_before_the_end(tmp_path: Path) -> None:
 
 
 def test_one_process_alone_is_never_asked() -> None:
-    assert not preemption.CheckpointRequests(lambda: False).is_wanted()
+    assert not preemption.CheckpointRequests().is_wanted()

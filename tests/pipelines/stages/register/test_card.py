@@ -80,12 +80,11 @@ def test_of_others_nothing_is_claimed() -> None:
         "- Weights it builds on: `microsoft/resnet-50`. Not stated: set registry.card.weights_licence in the "
         "configuration.",
     ]
-    card = CardConfig(data_licence="Ours.", weights_licence="Apache-2.0.", intended_use="Finding shoes.")
+    card = CardConfig(data_licence="Ours.", weights_licence="Apache-2.0.")
     assert model_card.licences(card, "table", ["microsoft/resnet-50"]) == [
         "- Data: Ours.",
         "- Weights it builds on: `microsoft/resnet-50`. Apache-2.0.",
     ]
-    assert model_card.intended_use(card) == ["Finding shoes."]
 
 
 @pytest.mark.parametrize(
