@@ -22,6 +22,7 @@ DISCRIMINATORS = ("name", "format", "extractor")
 REMOVED: dict[tuple[str, str], Any] = {
     ("loss", "view_orthogonality"): 0,
     ("training", "view_dropout"): 0,
+    ("training", "profile_steps"): 0,
     ("features", "shard_mb"): None,
     ("training", "compile"): False,
     ("training", "ema_decay"): None,

@@ -128,9 +128,6 @@ class TrainingConfig(Strict):
     )
     checkpoint_steps: Int = Field(100, gt=0, description="steps between checkpoints that a killed run resumes from")
     log_steps: Int = Field(10, gt=0, description="steps between logged losses")
-    profile_steps: Int = Field(
-        0, ge=0, description="steps at the start that the first worker profiles; the trace is an artifact of the run"
-    )
 
     def steps_per_epoch(self, batches: int) -> int:
         """Return the optimiser steps of an epoch with this number of global batches; the last step may have fewer."""

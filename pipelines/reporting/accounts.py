@@ -17,9 +17,7 @@ _COST_METRICS: dict[str, tuple[str, Callable[[list[float]], float], str]] = {
     "train/samples_per_second": ("samples/s, median", statistics.median, "{:,.1f}"),
     "train/step_seconds": ("seconds a step, median", statistics.median, "{:.3f}"),
     "train/data_wait_share": ("share of time waiting for data, median", statistics.median, "{:.1%}"),
-    "system/memory_gb": ("memory of the first process, peak (GB)", max, "{:.2f}"),
-    "system/gpu_memory_peak_gb": ("memory of its GPU, peak (GB)", max, "{:.2f}"),
-    "system/gpu_use": ("share of time in which the GPU computed, median", statistics.median, "{:.1%}"),
+    "system/gpu_memory_peak_gb": ("memory of the first GPU, peak (GB)", max, "{:.2f}"),
 }
 
 

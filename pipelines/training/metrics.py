@@ -1,24 +1,18 @@
-"""Metrics of a training run: its losses, its speed, its memory and a profile.
+"""Metrics of a training run: its losses and its speed.
 
 The host reads scalars of a step one step later, so that it never waits for the step that the GPU works at.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import resource
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from vse_core.training.step import StepResult
-
-_STATM = Path("/proc/self/statm")
 
 
 class Scalars:
@@ -96,37 +90,3 @@ def step_metrics(report: StepReport, values: Mapping[str, float]) -> dict[str, f
     for part, rate in report.learning_rates.items():
         metrics[f"train/learning_rate.{part}" if part else "train/learning_rate"] = rate
     return metrics
-
-
-def machine_metrics(device: torch.device) -> dict[str, float]:
-    """Return this process's memory (on Linux) and its GPU's in 10^9 bytes, and the GPU's use (with nvidia-ml-py)."""
-    metrics = {}
-    if _STATM.exists():
-        metrics["system/memory_gb"] = int(_STATM.read_text(encoding="ascii").split()[1]) * resource.getpagesize() / 1e9
-    if device.type == "cuda":
-        metrics["system/gpu_memory_gb"] = torch.cuda.memory_allocated(device) / 1e9
-        metrics["system/gpu_memory_peak_gb"] = torch.cuda.max_memory_allocated(device) / 1e9
-        if importlib.util.find_spec("pynvml") is not None:
-            metrics["system/gpu_use"] = torch.cuda.utilization(device) / 100
-    return metrics
-
-
-@contextmanager
-def profiled(steps: int, directory: Path, keep: Callable[[Path], None]) -> Iterator[Callable[[], None]]:
-    """Profile the steps in the block, after one of warm-up; yields what to call after each step. 0 profiles nothing.
-
-    `keep` is called with the trace, which opens in https://ui.perfetto.dev and in chrome://tracing.
-    """
-    if not steps:
-        yield lambda: None
-        return
-
-    def write(profiler: torch.profiler.profile) -> None:
-        directory.mkdir(exist_ok=True)
-        path = directory / "trace.json.gz"
-        profiler.export_chrome_trace(str(path))
-        keep(path)
-
-    schedule = torch.profiler.schedule(wait=0, warmup=1, active=steps, repeat=1)
-    with torch.profiler.profile(schedule=schedule, on_trace_ready=write) as profiler:
-        yield profiler.step

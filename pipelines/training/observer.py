@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Mapping
-from pathlib import Path
 
 from pipelines.tracking import LoggedData, RunHandle, Tracker
 from pipelines.training.preemption import CheckpointRequests
@@ -24,10 +23,6 @@ class RunObserver:
     def log_model(self, name: str, metrics: Mapping[str, float], step: int) -> None:
         """Log the evaluation of a model of the run to MLflow."""
         self._tracker.log_model(name, metrics, step, self._evaluated)
-
-    def log_artifact(self, path: Path, folder: str) -> None:
-        """Copy a file into a folder of the run's artifacts."""
-        self._tracker.log_artifact(path, folder)
 
     def flush(self) -> None:
         """Deliver what a checkpoint now covers, or keep it on disk: a resumed run does not log it again."""

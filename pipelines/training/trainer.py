@@ -32,8 +32,6 @@ from pipelines.training.lr_schedule import build_schedule, rate_factors
 from pipelines.training.metrics import (
     StepReport,
     ThroughputMeter,
-    machine_metrics,
-    profiled,
     scalars_of,
     step_metrics,
 )
@@ -130,18 +128,16 @@ class Trainer:
         Raises NonFiniteLossError or CollapseError; the weights of the last checkpoint are sound.
         """
         self._restore()
-        profile_steps = self.training.profile_steps if self.observer else 0
-        with profiled(profile_steps, self.directory / "profile", self._keep) as stepped:
-            wrapped, fixed = None, 0
-            for epoch in range(self.progress.epoch, self.training.epochs):
-                if wrapped is None or self._fixed_blocks(epoch) != fixed:
-                    wrapped = None  # it lets go of the parameters before the next one takes them
-                    fixed = self._fixed_blocks(epoch)
-                    wrapped = self._wrapped(fixed)
-                self._train_epoch(wrapped, epoch, stepped)
-                self._finish_epoch(epoch)
-            if not self.training.epochs and not self.progress.history:
-                self._finish_epoch(0)
+        wrapped, fixed = None, 0
+        for epoch in range(self.progress.epoch, self.training.epochs):
+            if wrapped is None or self._fixed_blocks(epoch) != fixed:
+                wrapped = None  # it lets go of the parameters before the next one takes them
+                fixed = self._fixed_blocks(epoch)
+                wrapped = self._wrapped(fixed)
+            self._train_epoch(wrapped, epoch)
+            self._finish_epoch(epoch)
+        if not self.training.epochs and not self.progress.history:
+            self._finish_epoch(0)
         if self.observer is not None:
             self.checkpoints.wait()
         return self.progress.history
@@ -182,10 +178,6 @@ class Trainer:
         write_feature_key(directory, self.settings.feature)
         self.kind.save_sidecars(directory, self.settings.kind_settings)
 
-    def _keep(self, path: Path) -> None:
-        assert self.observer is not None
-        self.observer.log_artifact(path, "profile")
-
     def _fixed_blocks(self, epoch: int) -> int:
         image = self.settings.model.image
         return fixed_blocks(epoch, image.frozen_epochs, image.block_epochs) if image.name == "backbone" else 0
@@ -202,7 +194,7 @@ class Trainer:
         # Buffers are the statistics of the global batch, the same everywhere: nothing to broadcast.
         return DistributedDataParallel(trained, device_ids=devices, forward_sync_buffers=False)
 
-    def _train_epoch(self, wrapped: nn.Module, epoch: int, stepped: Callable[[], None]) -> None:
+    def _train_epoch(self, wrapped: nn.Module, epoch: int) -> None:
         self.model.train()
         self._logged = ThroughputMeter.begin(self.loader.wait_seconds)
         meter = self._logged
@@ -219,7 +211,6 @@ class Trainer:
                 self._reports.append(StepReport(done, samples / len(sampled), rates, scalars_of(result), meter))
                 self.progress = replace(self.progress, epoch=epoch, step=step + 1)
                 self._read_reports(pending=1)
-                stepped()
                 if done % self.training.checkpoint_steps == 0:
                     self._save(done)
                 if self._is_checkpoint_wanted():
@@ -281,7 +272,9 @@ class Trainer:
         append_loss(self.directory, report.step, metrics["train/loss"])
         if self.training.precision == "fp16":
             metrics["train/skipped_steps"] = self._skipped
-        metrics |= report.meter.speed_since(self._logged) | machine_metrics(self.device)
+        metrics |= report.meter.speed_since(self._logged)
+        if self.device.type == "cuda":
+            metrics["system/gpu_memory_peak_gb"] = torch.cuda.max_memory_allocated(self.device) / 1e9
         self._logged = report.meter
         observer.log(metrics, report.step)
 

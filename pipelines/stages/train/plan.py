@@ -40,7 +40,6 @@ _WITHOUT_EFFECT = {
     "checkpoint_steps",
     "log_steps",
     "chunk_size",
-    "profile_steps",
 }
 
 

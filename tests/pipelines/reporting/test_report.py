@@ -269,7 +269,7 @@ def test_going_back_is_found_where_steps_do_not_go_on() -> None:
 
 
 def test_costs_are_of_what_was_recorded(tmp_path: Path) -> None:
-    speed = {"train__samples_per_second": [10.0, 30.0, 20.0], "system__memory_gb": [1.0, 2.5, 2.0]}
+    speed = {"train__samples_per_second": [10.0, 30.0, 20.0], "system__gpu_memory_peak_gb": [1.0, 2.5, 2.0]}
     section = section_html(
         costs, run_of(finished_run(tmp_path), extract=[recorded(seconds=6)], train=[recorded(**speed)])
     )
@@ -278,8 +278,8 @@ def test_costs_are_of_what_was_recorded(tmp_path: Path) -> None:
     assert ["evaluate", "not recorded", "", "0"] in found
     assert ["images/s of the extraction, start of its processes included", "2.0"] in found
     assert ["samples/s, median", "20.0"] in found
-    assert ["memory of the first process, peak (GB)", "2.50"] in found
-    assert "memory of its GPU, peak (GB)" in section.partition("Not there")[2]
+    assert ["memory of the first GPU, peak (GB)", "2.50"] in found
+    assert "share of time waiting for data, median" in section.partition("Not there")[2]
 
 
 def test_versions_name_the_code_of_each_stage(tmp_path: Path) -> None:

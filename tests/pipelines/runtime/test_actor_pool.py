@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,10 +13,6 @@ import ray
 
 from pipelines.runtime.actor_pool import ActorPool
 from pipelines.runtime.stage import StageError
-from pipelines.stages.extract.run import after_death
-from preprocessing.datasets import Caption, Record
-from preprocessing.extraction import KILLED, ShardSpec, extract_shard
-from tests.preprocessing.extraction.test_extract import NumberExtractor
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -141,41 +136,3 @@ def test_an_item_is_not_blamed_for_another_that_kills_its_process(tmp_path: Path
     """Whatever was there at the same time, that which kills is named in the end."""
     with pytest.raises(StageError, match="item 666: the process that did it has died 3 times"):
         overlapped(tmp_path, [4, 666, 667, 668, 5])
-
-
-class Killing(NumberExtractor):
-    """Two images end the process as the kernel does when memory runs out, and a batch with a negative number."""
-
-    def load(self, uri: str) -> int:
-        if uri in ("/images/3", "/images/6"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().load(uri)
-
-    def __call__(self, items: Any) -> Any:
-        if min(items) < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().__call__(items)
-
-
-class Extraction:
-    def prepare(self) -> None:
-        self._extractor = Killing()
-
-    def work(self, spec: ShardSpec) -> list[tuple[str, str]]:
-        index = extract_shard(spec, self._extractor, batch_size=2)
-        return [(item["image_id"], item["reason"]) for item in index.skipped]
-
-
-def shard(folder: Path, names: list[str]) -> ShardSpec:
-    records = tuple(Record(name, f"/images/{name}", "train", (Caption(f"{name}#0", "a dog"),)) for name in names)
-    return ShardSpec(folder / "shard-00000.tar", "ab" * 32, "/images", 0, records)
-
-
-def extracted(specs: list[ShardSpec]) -> list[Any]:
-    actor = ray.remote(Extraction).options(num_cpus=0.5)
-    return list(ActorPool(actor.remote, 1, specs, lambda spec: f"shard {spec.path}", after_death).results())
-
-
-def test_images_that_kill_the_process_are_named_and_skipped(tmp_path: Path) -> None:
-    assert extracted([shard(tmp_path, [str(number) for number in range(8)])]) == [[("3", KILLED), ("6", KILLED)]]
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".parquet", ".tar"]

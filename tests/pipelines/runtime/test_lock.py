@@ -98,13 +98,6 @@ def test_a_dead_holder_in_another_container_of_this_machine_is_followed_at_once(
         assert json.loads(file.read_text())["pid"] == os.getpid()
 
 
-def test_a_holder_that_lives_renews(tmp_path: Path) -> None:
-    with exclusive(Mirror(tmp_path, lease_seconds=0.1), tmp_path):
-        file = lock_file(tmp_path, tmp_path, "work").with_suffix(".json")
-        os.utime(file, (0, 0))
-        wait_until(lambda: file.stat().st_mtime > time.time() - 60)
-
-
 def test_who_has_lost_a_folder_to_another_machine_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

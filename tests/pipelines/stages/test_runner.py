@@ -136,11 +136,6 @@ def test_the_report_is_on_disk_and_in_mlflow_and_its_path_is_printed(
     assert parent.data.metrics == {f"{config.dataset.eval_split}/{name}": value for name, value in HEADLINES.items()}
 
 
-def test_features_alone_are_not_reported(config: PipelineConfig, stages: dict[str, CountingStage], rows: Rows) -> None:
-    runner.run_stages(config, ["extract"])
-    assert [row[0] for row in rows()] == ["extract"]
-
-
 def test_a_report_is_written_of_a_run_that_has_not_come_to_its_end(
     config: PipelineConfig, stages: dict[str, CountingStage]
 ) -> None:
@@ -183,14 +178,3 @@ def test_a_failure_ends_the_runs_and_the_next_start_goes_on(
     assert stages["extract"].runs == 1
     assert set(statuses(config).values()) == {"FINISHED"}
     assert len(statuses(config)) == 6
-
-
-def test_the_address_of_the_run_is_printed(
-    config: PipelineConfig, stages: dict[str, CountingStage], capsys: pytest.CaptureFixture[str]
-) -> None:
-    runner.run_stages(config, tuple(STAGES))
-    first = capsys.readouterr().out.splitlines()[-1]
-    assert first.startswith("MLflow: http://127.0.0.1:5000/#/experiments/")
-    assert first.endswith(f"(served by: mlflow server --backend-store-uri {config.tracking_uri})")
-    runner.run_stages(config, tuple(STAGES))
-    assert capsys.readouterr().out.splitlines()[-1] == first

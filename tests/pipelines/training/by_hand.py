@@ -18,6 +18,15 @@ from preprocessing.captions.token_table import TokenTable
 from preprocessing.shards.reader import ShardReader
 from tests.ranks import run_ranks
 
+# Settings of a training that takes a second.
+SMALL = (
+    "model.embed_dim=16",
+    "training.batch_size=16",
+    "training.log_steps=1",
+    "training.checkpoint_steps=3",
+    "training.learning_rate=0.01",
+)
+
 
 class Quiet(RunObserver):
     """An observer that nothing happens to."""
@@ -30,9 +39,6 @@ class Quiet(RunObserver):
 
     def log_model(self, name: str, metrics: Mapping[str, float], step: int) -> None:
         self.log(metrics, step)
-
-    def log_artifact(self, path: Path, folder: str) -> None:
-        pass
 
     def flush(self) -> None:
         pass

@@ -11,7 +11,6 @@ from pipelines.kinds.adversarial import ADVERSARIAL, _write_tokens
 from pipelines.kinds.inputs import SplitData
 from pipelines.kinds.scene_graphs import graphs_of
 from pipelines.runtime.stage import StageError
-from pipelines.training.loss_log import read_losses
 from pipelines.training.trainer import Trainer
 from preprocessing.captions.adversarial import Adversarial, write_adversarials
 from preprocessing.captions.components import component_words
@@ -19,8 +18,8 @@ from preprocessing.captions.pools import Pools
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
 from tests.pipelines.tiny_graphs import write_split
-from tests.pipelines.training.by_hand import quiet_trainer
-from tests.pipelines.training.test_trainer import KilledError, Recorder
+from tests.pipelines.training.by_hand import SMALL, quiet_trainer
+from tests.pipelines.training.test_trainer import KilledError, Recorder, losses_of
 from tests.ranks import run_ranks
 from vse_core.models import load_model
 from vse_core.models.unified import UnifiedModel
@@ -38,14 +37,10 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make_config(system: str, *overrides: str) -> PipelineConfig:
     common = [
-        "model.embed_dim=16",
+        *SMALL,
         "model.text.word_dim=8",
         "vocabulary.min_count=1",
         "training.epochs=3",
-        "training.batch_size=16",
-        "training.log_steps=1",
-        "training.checkpoint_steps=3",
-        "training.learning_rate=0.01",
         "training.decay={name: none}",
         "training.warmup=0 steps",
     ]
@@ -86,10 +81,6 @@ def make_trainer(
     if (out / ADVERSARIAL).is_file() and not prepared:
         _write_tokens(out, train.reader, vocabulary)
     return quiet_trainer(config, train, dev, vocabulary, out, observer)
-
-
-def losses_of(out: Path) -> list[float]:
-    return [entry["loss"] for entry in read_losses(out)]
 
 
 @pytest.fixture(scope="module", params=SYSTEMS)

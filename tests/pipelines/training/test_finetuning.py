@@ -15,7 +15,6 @@ from pipelines.kinds.inputs import SplitData
 from pipelines.retrieval.gallery import build_gallery
 from pipelines.runtime.stage import StageError
 from pipelines.schema.encoders import RESNETS
-from pipelines.training.loss_log import read_losses
 from pipelines.training.prepare import prepare
 from pipelines.training.trainer import Trainer
 from preprocessing import extraction
@@ -23,7 +22,8 @@ from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets import build_dataset
 from preprocessing.features import build_extractor
 from preprocessing.shards.reader import ShardReader
-from tests.pipelines.training.by_hand import Quiet, quiet_trainer
+from tests.pipelines.training.by_hand import SMALL, Quiet, quiet_trainer
+from tests.pipelines.training.test_trainer import losses_of
 from tests.ranks import run_ranks
 from vse_core.encoders import resnet
 from vse_core.models import load_model
@@ -46,16 +46,13 @@ def make_config(*overrides: str, backbone: str = BACKBONE) -> PipelineConfig:
             "features={extractor: images}",
             backbone,
             f"dataset.images={json.dumps(IMAGES)}",
-            "model.embed_dim=16",
+            *SMALL,
             "model.text.word_dim=8",
             "vocabulary.min_count=1",
             "training.epochs=3",
             "training.batch_size=15",
             "training.image_augmentation=true",
             "training.size_augmentation=grid",
-            "training.log_steps=1",
-            "training.checkpoint_steps=3",
-            "training.learning_rate=0.01",
             "training.warmup=0 steps",
             *overrides,
         ],
@@ -81,9 +78,6 @@ class Recorder(Quiet):
         self.trainer: Trainer | None = None
         self.trainable: list[frozenset[str]] = []
 
-    def log_artifact(self, path: Path, folder: str) -> None:
-        raise AssertionError("nothing was asked for")
-
     def log(self, metrics: dict[str, float], step: int) -> None:
         if step == self.die_at:
             raise InterruptedError
@@ -100,10 +94,6 @@ def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Reco
     if observer is not None:
         observer.trainer = trainer
     return trainer
-
-
-def losses_of(out: Path) -> list[float]:
-    return [entry["loss"] for entry in read_losses(out)]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from pipelines.stages.runner import run_stages
 from pipelines.training.trainer import Trainer
 from preprocessing.captions.role_graphs import SpacedWords
 from preprocessing.shards.reader import ShardReader
-from tests.pipelines.training.by_hand import quiet_trainer
+from tests.pipelines.training.by_hand import SMALL, quiet_trainer
 from tests.pipelines.training.test_trainer import KilledError, Recorder, losses_of, write_split
 from tests.ranks import run_ranks
 from vse_core.evaluation.recall import evaluate_retrieval
@@ -53,18 +53,8 @@ def graph_of(text: str) -> list:
 
 
 def make_config(shards: Path, *overrides: str) -> PipelineConfig:
-    common = [
-        "preset=hgr_infty",
-        f"model.text.graphs={shards}/graphs.json",
-        "model.embed_dim=16",
-        "model.text.word_dim=8",
-        "training.epochs=3",
-        "training.batch_size=16",
-        "training.log_steps=1",
-        "training.checkpoint_steps=3",
-        "training.learning_rate=0.01",
-    ]
-    return load_config(None, [*common, *overrides])
+    own = (f"model.text.graphs={shards}/graphs.json", "model.text.word_dim=8", "training.epochs=3")
+    return load_config(None, ["preset=hgr_infty", *SMALL, *own, *overrides])
 
 
 def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:

@@ -19,8 +19,10 @@ from preprocessing.captions import CaptionEncoder, SubwordTokenizer, load_captio
 from preprocessing.features import TINY_RESNET
 from preprocessing.shards.reader import ShardReader
 from tests.dual_encoders import write_dual_encoder
-from tests.pipelines.training.by_hand import quiet_trainer, with_tokens
-from tests.pipelines.training.test_trainer import WORDS, KilledError, Recorder, losses_of, write_split
+from tests.pipelines.training.by_hand import SMALL, quiet_trainer, with_tokens
+from tests.pipelines.training.test_trainer import WORDS, KilledError, Recorder, losses_of, shards, write_split
+
+__all__ = ["shards"]
 from vse_core.models import load_model
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(w for w in WORDS if w != "square"), "squa", "##re"]
@@ -46,14 +48,6 @@ def write_bert(folder: Path, dropout: float = 0.1) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("shards")
-    write_split(root / "train", 23, 0)
-    write_split(root / "dev", 9, 1)
-    return root
-
-
-@pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_bert(tmp_path_factory.mktemp("bert"))
 
@@ -63,20 +57,7 @@ def bert_text(folder: Path, factor: float = 0.3) -> str:
 
 
 def make_config(text: str, *overrides: str) -> PipelineConfig:
-    return load_config(
-        None,
-        [
-            text,
-            "model.embed_dim=16",
-            "vocabulary.min_count=1",
-            "training.epochs=2",
-            "training.batch_size=16",
-            "training.log_steps=1",
-            "training.checkpoint_steps=3",
-            "training.learning_rate=0.01",
-            *overrides,
-        ],
-    )
+    return load_config(None, [text, *SMALL, "vocabulary.min_count=1", "training.epochs=2", *overrides])
 
 
 def prepared(config: PipelineConfig, shards: Path, out: Path) -> CaptionEncoder:

@@ -1,6 +1,5 @@
 """The training loop: the same losses on any number of processes and after any kill; NaN and collapse are named."""
 
-import gzip
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from pipelines.training.trainer import Trainer
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
-from tests.pipelines.training.by_hand import Quiet, quiet_trainer
+from tests.pipelines.training.by_hand import SMALL, Quiet, quiet_trainer
 from tests.ranks import run_ranks
 from vse_core.models import load_model
 from vse_core.training.collapse import CollapseError
@@ -35,15 +34,11 @@ class Recorder(Quiet):
     def __init__(self, die_at: int | None = None) -> None:
         self.die_at = die_at
         self.metrics: list[tuple[int, dict[str, float]]] = []
-        self.artifacts: list[tuple[Path, str]] = []
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         self.metrics.append((step, dict(metrics)))
         if step == self.die_at:
             raise KilledError
-
-    def log_artifact(self, path: Path, folder: str) -> None:
-        self.artifacts.append((path, folder))
 
 
 def write_split(directory: Path, images: int, seed: int, spoil: bool = False, words: int = 0) -> None:
@@ -75,20 +70,8 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_config(*overrides: str) -> PipelineConfig:
-    return load_config(
-        None,
-        [
-            "model.embed_dim=16",
-            "model.text.word_dim=8",
-            "vocabulary.min_count=1",
-            "training.epochs=3",
-            "training.batch_size=16",
-            "training.log_steps=1",
-            "training.checkpoint_steps=3",
-            "training.learning_rate=0.01",
-            *overrides,
-        ],
-    )
+    own = ("model.text.word_dim=8", "vocabulary.min_count=1", "training.epochs=3")
+    return load_config(None, [*SMALL, *own, *overrides])
 
 
 def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
@@ -125,9 +108,8 @@ def test_a_run_learns_and_keeps_the_best_model(shards: Path, tmp_path: Path):
         "loss gradient_norm learning_rate samples_per_second step_seconds data_wait_share image_to_text active_hinges"
     )
     names += " positive_similarity hardest_negative_similarity"
-    assert metrics[0].keys() >= {*(f"train/{name}" for name in names.split()), "system/memory_gb"}
+    assert metrics[0].keys() >= {*(f"train/{name}" for name in names.split())}
     assert metrics[0]["train/samples_per_second"] * metrics[0]["train/step_seconds"] == pytest.approx(14)
-    assert 0.05 < metrics[0]["system/memory_gb"] < 50
     assert steps[-1] == 12 * 8
     assert metrics[-1]["dev/rsum"] == history[-1]["rsum"]
 
@@ -254,15 +236,3 @@ def test_a_step_of_several_batches_reports_their_mean_loss(shards: Path, tmp_pat
     single, three = losses_of(tmp_path / "single"), losses_of(tmp_path / "three")
     groups = [single[epoch + first : min(epoch + first + 3, epoch + 8)] for epoch in (0, 8, 16) for first in (0, 3, 6)]
     assert three == pytest.approx([sum(group) / len(group) for group in groups], rel=1e-4)
-
-
-def test_steps_are_profiled_on_request(shards: Path, tmp_path: Path):
-    recorder = Recorder()
-    make_trainer(make_config("training.epochs=1", "training.profile_steps=2"), shards, tmp_path, recorder).run()
-    ((path, folder),) = recorder.artifacts
-    with gzip.open(path) as file:
-        names = {event.get("name") for event in json.load(file)["traceEvents"]}
-    assert folder == "profile"
-    assert {"ProfilerStep#1", "ProfilerStep#2"} <= names
-    assert not {"ProfilerStep#0", "ProfilerStep#3"} & names
-    assert any("AdamW" in str(name) for name in names)

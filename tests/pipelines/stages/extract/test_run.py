@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -19,6 +20,7 @@ from pipelines.stages.extract import plan as extract
 from pipelines.stages.extract import run as extract_run
 from pipelines.stages.extract.identity import extractor_options
 from pipelines.stages.runner import plan_stages
+from preprocessing.extraction import ShardSpec
 from preprocessing.features import ImageError, build_extractor, load_image
 from preprocessing.shards import read_index
 from preprocessing.shards.reader import ShardReader, read_arrays
@@ -245,3 +247,14 @@ def test_a_limit_of_pixels_that_is_set_is_part_of_the_identity(tmp_path: Path) -
         extractor.load("scene://0/0")
     with pytest.raises(ConfigError, match="max_pixels"):
         loaded(tmp_path, "features={extractor: precomputed, max_pixels: 9}")
+
+
+def test_an_image_that_kills_the_process_is_skipped(tmp_path: Path) -> None:
+    """After two deaths the shard is made image by image, so that the third says at which one."""
+    spec = ShardSpec(tmp_path / "shard-00000.tar", "ab" * 32, "/images", 0, ())
+    assert extract_run.after_death(spec, 1) == spec
+    alone = extract_run.after_death(spec, 2)
+    assert alone == replace(spec, one_by_one=True)
+    spec.loading_note.write_bytes(b"/images/3")
+    assert extract_run.after_death(alone, 3) == replace(alone, killers=("/images/3",))
+    assert extract_run.after_death(alone, 4) is None
