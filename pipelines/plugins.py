@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pipelines.config import StageSettings
     from pipelines.config.training import ProtocolSettings
     from pipelines.evaluation.protocols import Embedded, Results
+    from pipelines.kinds.kind import ModelKind
+    from pipelines.schema.losses import Loss
     from pipelines.stages.stage import Stage
     from preprocessing.datasets import Dataset
     from preprocessing.features import Extractor
@@ -90,7 +92,7 @@ class Registrar:
         """
         self._add("pooling", settings, build)
 
-    def loss(self, settings: type[Strict], build: Callable[..., GlobalLoss]) -> None:
+    def loss(self, settings: type[Loss], build: Callable[..., GlobalLoss]) -> None:
         """Add a loss of embeddings; settings derive from `pipelines.schema.losses.Loss`."""
         self._add("loss", settings, build)
 
@@ -118,6 +120,13 @@ class Registrar:
 
         add(stage)
         self._add("stage", settings, stage.run)
+
+    def kind(self, settings: type[Loss], build: Callable[..., GlobalLoss], kind: ModelKind) -> None:
+        """Add a kind of model with the loss that it is trained with, by whose name (`kind.loss`) it is known."""
+        from pipelines.kinds import KINDS
+
+        self._add("loss", settings, build)
+        KINDS.append(kind)
 
     def _add(
         self, family: str, settings: type[Strict], build: Callable[..., Any], builders: dict[str, Any] | None = None

@@ -17,6 +17,7 @@ import yaml
 
 from pipelines import plugins
 from pipelines.config import ConfigError, PipelineConfig, load_config
+from pipelines.kinds import KINDS
 from pipelines.runtime.stage import manifest_in
 from pipelines.schema.variants import FAMILIES
 from pipelines.stages.extract import run as extract
@@ -55,7 +56,9 @@ def unloaded() -> Iterator[None]:
     tables: list[dict[Any, Any]] = [variants.classes for variants in FAMILIES.values()]
     tables += [DATASET_FORMATS, EXTRACTORS, STAGES, registry._ADDED, registry._ORIGINS, plugins._LOADED]
     before = [dict(table) for table in tables]
+    kinds = list(KINDS)
     yield
+    KINDS[:] = kinds
     for table, content in zip(tables, before, strict=True):
         for key in table.keys() - content.keys():
             del table[key]
@@ -93,8 +96,8 @@ def pipeline(monkeypatch: pytest.MonkeyPatch, work_dir: Path) -> Pipeline:
     def fit(job: TrainingJob, *others: object) -> dict[str, Any]:
         settings = job.settings
         with open_splits(settings.mirror, settings.feature, None, job.train, job.evaluation) as (train, dev):
-            encoder = settings.kind.load_caption_encoder(job.directory)
-            here = job.directory, torch.device("cpu"), Quiet(), lambda metrics: None
+            encoder = settings.kind.load_caption_encoder(job.folder.path)
+            here = job.folder.path, torch.device("cpu"), Quiet(), lambda metrics: None
             trainer = Trainer(settings, train, dev, encoder, *here)
             history = list(trainer.run())
             chance = chance_rsum(dev.reader.caption_counts.tolist())

@@ -28,8 +28,8 @@ from pipelines.schema.losses import AdoptLoss, InfoNceLoss, MultiViewLoss, Sigmo
 from pipelines.schema.variants import Variants
 from preprocessing.reading import damage_as, parse_json
 
-KINDS: tuple[ModelKind, ...] = (AdversarialKind(), UnifiedKind(), HierarchicalKind())
-"""The kinds that have settings of their own; all other models are two-tower models."""
+KINDS: list[ModelKind] = [AdversarialKind(), UnifiedKind(), HierarchicalKind()]
+"""The kinds that have settings of their own, to which plugins add; all other models are two-tower models."""
 
 IMAGE_ENCODERS, TEXT_ENCODERS, LOSSES = Variants("name"), Variants("name"), Variants("name", "loss")
 ImageEncoderConfig = Annotated[
