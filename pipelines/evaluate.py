@@ -38,7 +38,7 @@ Regions, grids and patches on COCO's 5,000 test images, "testall" in the files o
 
 import _repository  # noqa: F401
 
-from pipelines.evaluation.named_models import evaluate_main
+from pipelines.evaluation.commands import evaluate_main
 from pipelines.runtime.cli import run_command
 
 if __name__ == "__main__":

@@ -1,1 +1,6 @@
-"""Evaluation of trained models: recalls, protocols, comparisons, ensembles and tables of single queries."""
+"""Evaluations of models, alone, as ensembles and against each other. The names are those of the outputs."""
+
+NAME = "evaluate"
+# Raised when the same model and data would give other outputs.
+VERSION = 7
+GALLERY, PICTURES = "gallery", "pictures"

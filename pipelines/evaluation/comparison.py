@@ -1,118 +1,94 @@
 """The comparison of two evaluated models on the same queries, with a paired bootstrap over the images."""
 
-from __future__ import annotations
+from typing import Any
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 from rich.table import Table
 
-from pipelines.evaluation.ensemble import EvaluatedModel, aligned_galleries
+from pipelines.evaluation.evaluated_model import EvaluatedModel, aligned_galleries, done_once
+from pipelines.evaluation.protocols.rankings import Embedded, retrieval_rows
 from pipelines.runtime.cli import console
-from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageDir, StageReport, fingerprint
-
-if TYPE_CHECKING:
-    from pipelines.schema.experiment import Experiment
-    from pipelines.tracking import Tracker
-    from preprocessing.storage import Mirror
-    from vse_core.evaluation.bootstrap import MetricDifference, RankDifference
+from pipelines.schema.experiment import Experiment
+from pipelines.tracking import Tracker
+from preprocessing.storage import Mirror
+from vse_core.evaluation.bootstrap import compare_retrieval
 
 NAME = "compare"
 # Raised when the same models would give another comparison.
-VERSION = 2
+VERSION = 3
+TABLE = "queries.parquet"
+# Column of a model's table -> its name, behind the model's, in the comparison's.
+_COMPARED = {
+    "rank": "rank",
+    "true": "true",
+    "similarity": "similarity",
+    "first": "top",
+    "first_similarity": "top_similarity",
+}
 
-_WAYS = {"i2t": "image to text", "t2i": "text to image"}
+Models = tuple[EvaluatedModel, EvaluatedModel]
 
 
-def compare(
-    models: tuple[EvaluatedModel, EvaluatedModel], folds: int, split: str, mirror: Mirror, experiment: Experiment
-) -> StageReport:
-    """Compare the recalls and ranks of two evaluated models, and print the differences.
+def compare(models: Models, folds: int, split: str, mirror: Mirror, experiment: Experiment) -> StageReport:
+    """Compare the recalls of two evaluated models, and print the differences.
 
     The run in MLflow has under ``SPLIT/difference/``: ``rsum``, ``rsum_low``, ``rsum_high``, ``rsum_p`` and so on for
-    every recall, and ``i2t_won``, ``i2t_lost``, ``i2t_drawn``, ``i2t_gained``, ``i2t_missed``, ``t2i_won`` and so on.
+    every recall; and all queries with the ranks by both models, those first in which the first model is furthest ahead.
     Raises StageError if the two were not evaluated on the same images and captions.
     """
-    from pipelines.tracking import PipelineRuns
-
     content = {"version": VERSION, "models": [model.directory.name for model in models]}
     stage = StageDir(mirror.root, NAME, fingerprint(content), mirror)
-    if not stage.is_complete():
-        with (
-            exclusive(mirror, stage.path),
-            PipelineRuns(experiment, stage.fingerprint) as runs,
-            runs.parent as tracker,
-        ):
-            _compare(models, folds, split, stage, tracker)
-    manifest = stage.read_manifest()
-    _print(models, manifest)
+    manifest = done_once(stage, experiment, lambda tracker: _compare(models, folds, split, stage, tracker))
+    _print(models, manifest["recalls"])
     return StageReport(NAME, stage.path, manifest["summary"])
 
 
-def _compare(
-    models: tuple[EvaluatedModel, EvaluatedModel], folds: int, split: str, stage: StageDir, tracker: Tracker
-) -> None:
-    from pipelines.evaluation.protocols.rankings import Embedded, retrieval_rows
-    from pipelines.evaluation.query_table import write_comparison
-    from vse_core.evaluation.bootstrap import compare_ranks, compare_retrieval
-
+def _compare(models: Models, folds: int, split: str, stage: StageDir, tracker: Tracker) -> None:
     galleries = aligned_galleries(models)
     directory = stage.create()
     ranks = [Embedded([gallery], split, directory, (folds,)).ranks[folds] for gallery in galleries]
     recalls = compare_retrieval(ranks[0], ranks[1])
-    won = {
-        "i2t": compare_ranks(*(each.image_to_text for each in ranks)),
-        "t2i": compare_ranks(*(each.text_to_image for each in ranks)),
-    }
-    files = write_comparison(directory, *(retrieval_rows(each, galleries[0].records) for each in ranks))
-    tracker.set_tags(
-        {
-            "vse.fingerprint": stage.fingerprint,
-            "vse.models": " ".join(str(model.model) for model in models),
-            "vse.split": split,
-            "vse.protocol": f"paired comparison of image-text recall, {folds} fold(s)",
-        }
-    )
-    tracker.log_metrics({f"{split}/difference/{name}": value for name, value in _flat(recalls, won).items()})
-    for file in files:
-        tracker.log_artifact(file, NAME)
-    rsum = recalls["rsum"]
-    summary = (
-        f"{split} RSUM {rsum.first:.1f} and {rsum.second:.1f}: difference {rsum.difference:+.1f} "
-        f"({rsum.interval.low:+.1f} to {rsum.interval.high:+.1f}, p = {rsum.p_value:.3f})"
-    )
+    first, second = (pa.concat_tables(retrieval_rows(each, galleries[0].records)) for each in ranks)
+    pa.parquet.write_table(_both(first, second), directory / TABLE)
     rows = {
         name: [found.first, found.second, found.difference, found.interval.low, found.interval.high, found.p_value]
         for name, found in recalls.items()
     }
-    stage.complete(
+    tags = {"vse.models": " ".join(str(model.model) for model in models), "vse.split": split}
+    tracker.set_tags({**tags, "vse.protocol": f"paired comparison of image-text recall, {folds} fold(s)"})
+    tracker.log_metrics(
         {
-            "summary": summary,
-            "recalls": rows,
-            "ranks": {way: vars(found) for way, found in won.items()},
-            "metrics": [model.metrics for model in models],
-        },
-        [file.name for file in files],
+            f"{split}/difference/{name}{suffix}": value
+            for name, row in rows.items()
+            for suffix, value in zip(("", "_low", "_high", "_p"), row[2:], strict=True)
+        }
     )
+    tracker.log_artifact(directory / TABLE, NAME)
+    one, other, difference, low, high, p = rows["rsum"]
+    summary = (
+        f"{split} RSUM {one:.1f} and {other:.1f}: difference {difference:+.1f} ({low:+.1f} to {high:+.1f}, p = {p:.3f})"
+    )
+    metrics = [model.metrics for model in models]
+    stage.complete({"summary": summary, "recalls": rows, "metrics": metrics}, [TABLE])
 
 
-def _flat(recalls: dict[str, MetricDifference], won: dict[str, RankDifference]) -> dict[str, float]:
-    metrics: dict[str, float] = {}
-    for name, found in recalls.items():
-        metrics[name] = found.difference
-        metrics |= {f"{name}_low": found.interval.low, f"{name}_high": found.interval.high, f"{name}_p": found.p_value}
-    return metrics | {f"{way}_{key}": float(count) for way, found in won.items() for key, count in vars(found).items()}
+def _both(first: pa.Table, second: pa.Table) -> pa.Table:
+    """Return two models' rows of the same queries as one table, sorted by the lead of the first model."""
+    table = first.select(["direction", "query_id", "query"])
+    for name, rows in (("first", first), ("second", second)):
+        for column, label in _COMPARED.items():
+            table = table.append_column(f"{name}_model_{label}", rows[column])
+    # From rank 10 to 1 is further than from 1,000 to 900.
+    lead_Q = np.log(second["rank"].to_numpy() / first["rank"].to_numpy())
+    return table.take(np.argsort(-lead_Q, kind="stable"))
 
 
-def _print(models: Sequence[EvaluatedModel], manifest: dict[str, Any]) -> None:
-    first, second = (model.reference for model in models)
-    recalls = Table("", first, second, "difference", "95 % interval", "p")
-    for name, (one, other, difference, low, high, p) in manifest["recalls"].items():
+def _print(models: Models, recalls: dict[str, Any]) -> None:
+    table = Table("", *(model.reference for model in models), "difference", "95 % interval", "p")
+    for name, (one, other, difference, low, high, p) in recalls.items():
         row = (f"{one:.1f}", f"{other:.1f}", f"{difference:+.1f}", f"{low:+.1f} to {high:+.1f}", f"{p:.3f}")
-        recalls.add_row(name, *row)
-    ranks = Table("ranks of the queries", f"better: {first}", f"better: {second}", "equal", "R@1 gained", "R@1 missed")
-    for way, found in manifest["ranks"].items():
-        ranks.add_row(_WAYS[way], *(f"{found[key]:,}" for key in ("won", "lost", "drawn", "gained", "missed")))
-    for table in (recalls, ranks):
-        console().print(table)
+        table.add_row(name, *row)
+    console().print(table)

@@ -1,36 +1,41 @@
 """The evaluation of a model on a split: its gallery, its recalls both ways, contact sheets, learned pooling weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import torch
+from matplotlib.figure import Figure
+from torch import nn
+
+from pipelines.config.datasets import Dataset
 from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig
-from pipelines.kinds import saved_kind
+from pipelines.evaluation import GALLERY, NAME, PICTURES
+from pipelines.evaluation.protocols import CAPTION_PROTOCOLS, RANKINGS, Embedded, EvaluationInputs, Results, retrieval
+from pipelines.evaluation.protocols.rankings import require_published
+from pipelines.inference.embedder import default_device
+from pipelines.inference.image_inputs import image_source, misfit, set_size
+from pipelines.inference.text_embedder import TextEmbedder
+from pipelines.kinds import TextEncoderConfig, saved_kind
 from pipelines.kinds.inputs import SplitData
+from pipelines.retrieval.contact_sheet import contact_sheet
+from pipelines.retrieval.gallery import Gallery, build_gallery
+from pipelines.retrieval.hits import own_queries
+from pipelines.retrieval.photographs import with_photographs
 from pipelines.runtime.stage import StageDir, StageError
+from pipelines.schema.captions import PoolsConfig
+from pipelines.tracking import Tracker
+from preprocessing.datasets import CocoDataset, KarpathyDataset, build_dataset
+from preprocessing.shards.reader import ShardReader
 from vse_core import registry
+from vse_core.evaluation.plots import plot_gpo_coefficients
+from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS
+from vse_core.models import Model, load_model
+from vse_core.pooling import MultiViewPooling
+from vse_core.pooling.gpo import GeneralizedPooling
+from vse_core.precision import use_tf32
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from pipelines.config.datasets import Dataset
-    from pipelines.evaluation.protocols import Results
-    from pipelines.inference.text_embedder import TextEmbedder
-    from pipelines.kinds import TextEncoderConfig
-    from pipelines.retrieval.gallery import Gallery
-    from pipelines.schema.captions import PoolsConfig
-    from pipelines.tracking import Tracker
-    from preprocessing.shards.reader import ShardReader
-    from vse_core.models import Model
-
-NAME = "evaluate"
-# Raised when the same model and data would give other outputs.
-VERSION = 7
-GALLERY, PICTURES = "gallery", "pictures"
 # Caption lengths in tokens whose pooling weights are drawn: from short captions to long ones.
 _CAPTION_LENGTHS = (6, 10, 14, 20)
 
@@ -51,6 +56,16 @@ class EvaluationData:
     def split(self) -> str:
         """Name of the split."""
         return self.dataset.eval_split
+
+
+@dataclass(frozen=True)
+class EmbeddedSplit:
+    """A split, its embeddings and the model; `set_size` is N, the vectors pooled of the first image."""
+
+    texts: TextEmbedder
+    gallery: Gallery
+    reader: ShardReader
+    set_size: int
 
 
 def evaluate_into(data: EvaluationData, model: Path, stage: StageDir, tracker: Tracker) -> str:
@@ -79,9 +94,6 @@ def rank(settings: EvaluationConfig, split: str, galleries: Sequence[Gallery], d
 
     The galleries are of a model, or of the members of an ensemble in the same order.
     """
-    from pipelines.evaluation.protocols import RANKINGS, Embedded, retrieval
-    from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS
-
     named = [name for name in settings.protocols if name in RANKINGS]
     cuts = {settings.folds, *(RETRIEVAL_PROTOCOLS[name].folds for name in named if name in RETRIEVAL_PROTOCOLS)}
     embedded = Embedded(galleries, split, directory, tuple(sorted(cuts)), settings.cxc)
@@ -114,9 +126,6 @@ def collect(
 
 def evaluate_captions(data: EvaluationData, protocol: str, embedded: EmbeddedSplit, directory: Path) -> Results:
     """Evaluate a model by one of UniVSE's protocols; files go into the directory."""
-    from pipelines.evaluation.protocols import CAPTION_PROTOCOLS, EvaluationInputs
-    from preprocessing.datasets import CocoDataset, KarpathyDataset, build_dataset
-
     dataset = build_dataset(data.dataset.format, **data.dataset.options())
     names = dataset.detections(data.split) if isinstance(dataset, CocoDataset | KarpathyDataset) else None
     gallery = embedded.gallery.first(data.settings.first_images)
@@ -133,32 +142,12 @@ def evaluate_captions(data: EvaluationData, protocol: str, embedded: EmbeddedSpl
     return CAPTION_PROTOCOLS[protocol](inputs)
 
 
-@dataclass(frozen=True)
-class EmbeddedSplit:
-    """A split, its embeddings and the model; `set_size` is N, the vectors pooled of the first image."""
-
-    texts: TextEmbedder
-    gallery: Gallery
-    reader: ShardReader
-    set_size: int
-
-
 def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
     """Load a model directory and embed the evaluation split with it.
 
     Raises ShardError if the split has not been extracted, and StageError where the model was trained on other
     features, or a protocol is not for this split.
     """
-    from pipelines.evaluation.protocols.rankings import require_published
-    from pipelines.inference.embedder import default_device
-    from pipelines.inference.image_inputs import image_source, misfit, set_size
-    from pipelines.inference.text_embedder import TextEmbedder
-    from pipelines.retrieval.gallery import build_gallery
-    from preprocessing.datasets import build_dataset
-    from preprocessing.shards.reader import ShardReader
-    from vse_core.models import load_model
-    from vse_core.precision import use_tf32
-
     use_tf32(False)  # which cuDNN may take otherwise
     try:
         texts = TextEmbedder(load_model(directory, default_device()), directory)
@@ -184,10 +173,6 @@ def draw(embedded: EmbeddedSplit, dataset: Dataset, directory: Path) -> list[Pat
 
     A model without embeddings has no sheets: they show what a search finds.
     """
-    from pipelines.retrieval.contact_sheet import contact_sheet
-    from pipelines.retrieval.hits import own_queries
-    from pipelines.retrieval.photographs import with_photographs
-
     directory.mkdir(exist_ok=True)
     files = []
     if embedded.gallery.has_embeddings:
@@ -203,13 +188,8 @@ def draw(embedded: EmbeddedSplit, dataset: Dataset, directory: Path) -> list[Pat
 
 def pooling_figures(model: Model, set_size: int) -> dict[str, Figure]:
     """Plot the GPO coefficients of both towers for sets of this size, a figure for each view; none without GPO."""
-    import torch
 
-    from vse_core.evaluation.plots import plot_gpo_coefficients
-    from vse_core.pooling import MultiViewPooling
-    from vse_core.pooling.gpo import GeneralizedPooling
-
-    def weights(pooling: torch.nn.Module | None, lengths: tuple[int, ...]) -> dict[int, list[float]] | None:
+    def weights(pooling: nn.Module | None, lengths: tuple[int, ...]) -> dict[int, list[float]] | None:
         """Return GPO's coefficients by length; None of other aggregators."""
         if not isinstance(pooling, GeneralizedPooling):
             return None

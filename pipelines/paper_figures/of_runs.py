@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.evaluation.evaluator import PICTURES
+from pipelines.evaluation import PICTURES
 from pipelines.evaluation.named_models import NamedModel, evaluate_model
 from pipelines.paper_figures.registered_model import RegisteredModel
 from pipelines.runtime.stage import StageError, check_output

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from pipelines.evaluation.evaluator import GALLERY
+from pipelines.evaluation import GALLERY
 from pipelines.evaluation.named_models import NamedModel, evaluate_model
 from pipelines.paper_figures.of_models import view_summary
 from pipelines.retrieval.gallery import Gallery

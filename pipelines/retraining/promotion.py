@@ -172,7 +172,8 @@ def guarded_falls(
 def main() -> None:
     """Read the command line, and promote a version, roll back, or clear the champion."""
     from pipelines.config import load_config
-    from pipelines.evaluation.named_models import check_named, compare_references, measure_reference
+    from pipelines.evaluation.commands import check_named
+    from pipelines.evaluation.named_models import compare_references, measure_reference
     from pipelines.runtime.cli import make_parser, say
 
     parser = make_parser()

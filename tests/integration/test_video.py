@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.evaluation.evaluator import GALLERY
+from pipelines.evaluation import GALLERY
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import manifest_in
 from pipelines.stages.extract import plan as extract

@@ -45,17 +45,6 @@ class MetricDifference:
         return self.first - self.second
 
 
-@dataclass(frozen=True)
-class RankDifference:
-    """Numbers of queries that the first model ranks better, worse or alike, and that one alone finds at rank 1."""
-
-    won: int
-    lost: int
-    drawn: int
-    gained: int
-    missed: int
-
-
 def resampled_recalls(
     ranks: Ranks, group_Q: Tensor | None = None, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, Tensor]:
@@ -136,14 +125,6 @@ def compare_retrieval(
         name: MetricDifference(values[0][name], values[1][name], *_difference(values_R - drawn[1][name]))
         for name, values_R in drawn[0].items()
     }
-
-
-def compare_ranks(first: Ranks, second: Ranks) -> RankDifference:
-    """Compare the ranks of the same queries by two models."""
-    ahead_Q, behind_Q = first.ranks_Q < second.ranks_Q, first.ranks_Q > second.ranks_Q
-    found, other = first.ranks_Q == 0, second.ranks_Q == 0
-    won, lost = int(ahead_Q.sum()), int(behind_Q.sum())
-    return RankDifference(won, lost, len(first) - won - lost, int((found & ~other).sum()), int((other & ~found).sum()))
 
 
 def _difference(difference_R: Tensor) -> tuple[Interval, float]:

@@ -1,11 +1,9 @@
 """Image-to-text retrieval under adversarial captions, as UniVSE (section 4.2) and VSE-C test it."""
 
-from __future__ import annotations
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING
-
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from pipelines.evaluation.protocols.inputs import EvaluationInputs
@@ -18,13 +16,19 @@ from vse_core.evaluation.adversarial import AttackProtocol, evaluate_attack
 from vse_core.evaluation.plots import plot_alpha_sweep
 from vse_core.evaluation.recall import evaluate_retrieval
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 # The lists of adversarial captions are the same for every model and every run: their seed is no setting.
 _SEED = 0
-_KINDS = ("objects", "attributes", "relations")
+_UNIVSE: tuple[UniVSEAttack, ...] = ("object", "attribute", "relation")
+_VSE_C: tuple[VSECAttack, ...] = ("noun", "numeral", "relation")
 _ALPHAS = tuple(step / 10 for step in range(11))
+
+
+class Attack(NamedTuple):
+    """The adversarial captions of an attack, and whose an image meets: those of all images, or of its own captions."""
+
+    name: str
+    protocol: AttackProtocol
+    entries: Sequence[Adversarial]
 
 
 def attack(inputs: EvaluationInputs) -> Results:
@@ -36,100 +40,80 @@ def attack(inputs: EvaluationInputs) -> Results:
     ``attack_attributes/`` and ``attack_relations/`` for captions with components of one kind (table 2). The adversarial
     captions are written to a file for each attack.
     """
-    counts = [len(captions) for captions in inputs.captions]
+    captions, lexicon = inputs.captions, inputs.lexicon
+    attacks = [Attack(kind, "shared", list(univse_attack(captions, kind, lexicon, _SEED))) for kind in _UNIVSE]
+    attacks += [Attack(f"vse_c_{kind}", "own", list(vse_c_attack(captions, kind, lexicon, _SEED))) for kind in _VSE_C]
+    return evaluate_attacks(inputs, attacks)
+
+
+def evaluate_attacks(inputs: EvaluationInputs, attacks: Sequence[Attack]) -> Results:
+    """Evaluate a model under these attacks; metrics are those of `attack`."""
+    images_BKD, counts = inputs.gallery.images_BKD, [len(captions) for captions in inputs.captions]
     # Written as the adversarial ones are, so that nothing but the changed words tells them apart.
     texts = [caption.text for captions in inputs.captions for caption in captions]
-    true = _Embedded(inputs, texts, "attack: true captions")
-    parts = true.parts()
-    plain = evaluate_retrieval(inputs.gallery.images_BKD, true.texts_CD, counts).image_to_text
-    metrics: dict[str, float] = {"attack/none_recall_sum": plain.recall_sum}
-    sweeps, files = {"none": _sweep(inputs, true, counts)}, []
-    for name, (protocol, make) in _attacks(inputs).items():
-        entries = list(make())
+    true = _Captions(inputs, texts, "attack: true captions")
+    plain = evaluate_retrieval(images_BKD, true.groups["attack"], counts).image_to_text
+    metrics = {"attack/none_recall_sum": plain.recall_sum}
+    metrics |= {f"{group}/total": 0.0 for group in true.groups}
+    sweeps, files = {}, []
+    for name, protocol, entries in attacks:
         files.append(inputs.directory / f"adversarial_{name}.jsonl")
         report = write_adversarials(files[-1], entries)
         metrics[f"attack/{name}_complete"] = float(report.complete)
         metrics[f"attack/{name}_impossible"] = float(sum(report.impossible.values()))
         if not report.adversarials:
             continue
-        texts = [text for entry in entries for text in entry.texts]
-        false = _Embedded(inputs, texts, f"attack: {name.replace('_', ' ')}")
+        false = _Captions(inputs, [text for entry in entries for text in entry.texts], f"attack: {name}")
         each = [len(entry.texts) for entry in entries]
-        found = evaluate_attack(inputs.gallery.images_BKD, true.texts_CD, counts, false.texts_CD, each, protocol)
-        metrics |= {f"attack/{name}_{key}": value for key, value in found.as_dict().items()}
-        if protocol == "shared":
-            sweeps[name] = _sweep(inputs, true, counts, false, each)
-        fakes = false.parts() if protocol == "shared" else {}
-        for part, false_CD in fakes.items():
-            found = evaluate_attack(inputs.gallery.images_BKD, parts[part], counts, false_CD, each)
-            metrics |= {f"attack_{part}/{name}_{key}": value for key, value in found.as_dict().items()}
-    for group in ("attack", *(f"attack_{part}" for part in parts)):
-        metrics[f"{group}/total"] = sum(metrics[f"{group}/{name}_recall_sum"] for name in sweeps if name != "none")
+        for group in false.groups if protocol == "shared" else ("attack",):
+            found = evaluate_attack(images_BKD, true.groups[group], counts, false.groups[group], each, protocol)
+            metrics |= {f"{group}/{name}_{key}": value for key, value in found.as_dict().items()}
+            metrics[f"{group}/total"] += found.recall_sum if protocol == "shared" else 0.0
+        if protocol == "shared" and true.has_components:
+            sweeps[name] = [
+                evaluate_attack(images_BKD, true.mixed(alpha), counts, false.mixed(alpha), each).recall_sum
+                for alpha in _ALPHAS
+            ]
     summary = f"under attack {metrics['attack/total']:.1f} of 900 (without {plain.recall_sum:.1f} of 300)"
-    return Results("attack", metrics, summary, _figures(inputs, sweeps), tuple(files))
+    return Results("attack", metrics, summary, _figures(inputs, true, counts, sweeps), tuple(files))
 
 
-def _attacks(inputs: EvaluationInputs) -> dict[str, tuple[AttackProtocol, Callable[[], Iterator[Adversarial]]]]:
-    """Return the attacks by name: whose captions an image meets, and what makes them."""
-    univse: tuple[UniVSEAttack, ...] = ("object", "attribute", "relation")
-    vse_c: tuple[VSECAttack, ...] = ("noun", "numeral", "relation")
-    captions, lexicon = inputs.captions, inputs.lexicon
-    return {
-        **{kind: ("shared", partial(univse_attack, captions, kind, lexicon, _SEED)) for kind in univse},
-        **{f"vse_c_{kind}": ("own", partial(vse_c_attack, captions, kind, lexicon, _SEED)) for kind in vse_c},
-    }
+class _Captions:
+    """Captions embedded with a model; for UniVSE sentences and components apart, to be mixed by any alpha.
 
-
-class _Embedded:
-    """Texts embedded with a model; for UniVSE sentences and components apart, to be mixed by any alpha."""
+    `groups` has their vectors by the group of metrics: of the captions, and of sentences and each kind of components.
+    """
 
     def __init__(self, inputs: EvaluationInputs, texts: list[str], title: str) -> None:
         embedder = inputs.texts
-        components = self.components = embedder.components
-        self.halves = None if components is None else components.embed_halves(embedder.batches(texts, title))
-        self.texts_CD = embedder.embed(texts, title) if components is None else self.mixed(components.alpha)
+        self.has_components = embedder.components is not None
+        if embedder.components is None:
+            self.groups = {"attack": embedder.embed(texts, title)}
+            return
+        self._halves = embedder.components.embed_halves(embedder.batches(texts, title))
+        alpha = embedder.components.alpha
+        self.groups = {
+            "attack": self.mixed(alpha),
+            "attack_sentences": self.mixed(1.0),
+            "attack_objects": self.mixed(alpha, 1),
+            "attack_attributes": self.mixed(alpha, 2),
+            "attack_relations": self.mixed(alpha, 3),
+        }
 
     def mixed(self, alpha: float, kind: int = 0) -> Tensor:
-        """Mix sentences with all components, or with those of one kind alone."""
-        assert self.halves is not None
-        sentences_CD, composed_CKD, has_CK = self.halves
+        """Mix sentences with all components (kind 0), or with those of one kind."""
+        sentences_CD, composed_CKD, has_CK = self._halves
         return combine(sentences_CD, composed_CKD[:, kind], has_CK[:, kind], alpha)
 
-    def parts(self) -> dict[str, Tensor]:
-        """Return the texts with parts of their components alone, by the part; nothing for models without components."""
-        if self.components is None:
-            return {}
-        kinds = {kind: self.mixed(self.components.alpha, row) for row, kind in enumerate(_KINDS, start=1)}
-        return {"sentences": self.mixed(1.0), **kinds}
 
-
-def _sweep(
-    inputs: EvaluationInputs,
-    true: _Embedded,
-    counts: list[int],
-    false: _Embedded | None = None,
-    each: list[int] | None = None,
-) -> list[float]:
-    """Return the sum of the recalls for every alpha; nothing for models without components."""
-    if true.halves is None:
-        return []
-    recalls = []
-    for alpha in _ALPHAS:
-        if false is None or each is None:
-            metrics = evaluate_retrieval(inputs.gallery.images_BKD, true.mixed(alpha), counts).image_to_text
-        else:
-            texts_CD, false_CD = true.mixed(alpha), false.mixed(alpha)
-            metrics = evaluate_attack(inputs.gallery.images_BKD, texts_CD, counts, false_CD, each)
-        recalls.append(metrics.recall_sum)
-    return recalls
-
-
-def _figures(inputs: EvaluationInputs, sweeps: dict[str, list[float]]) -> dict[str, Figure]:
-    components = inputs.texts.components
-    if components is None:
+def _figures(
+    inputs: EvaluationInputs, true: _Captions, counts: list[int], sweeps: dict[str, list[float]]
+) -> dict[str, Figure]:
+    """Plot the recalls over alpha (UniVSE, figure 5); nothing for models without components."""
+    if inputs.texts.components is None:
         return {}
-    panels = {
-        "Image to text": {"no attack": sweeps["none"]},
-        "Image to text under attack": {name: values for name, values in sweeps.items() if name != "none"},
-    }
-    return {"alpha_sweep": plot_alpha_sweep(_ALPHAS, panels, "R@1 + R@5 + R@10 (%)", components.alpha)}
+    images_BKD = inputs.gallery.images_BKD
+    plain = [evaluate_retrieval(images_BKD, true.mixed(alpha), counts).image_to_text.recall_sum for alpha in _ALPHAS]
+    panels = {"Image to text": {"no attack": plain}, "Image to text under attack": sweeps}
+    alpha = inputs.texts.components.alpha
+    return {"alpha_sweep": plot_alpha_sweep(_ALPHAS, panels, "R@1 + R@5 + R@10 (%)", alpha)}

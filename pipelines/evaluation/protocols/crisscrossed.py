@@ -3,13 +3,21 @@
 from collections.abc import Iterable, Sequence
 from itertools import permutations
 
-from pipelines.evaluation.protocols.rankings import Embedded, Pair, direction_values, places, rank_pairs
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from pipelines.evaluation.protocols.rankings import Embedded, direction_values
 from pipelines.evaluation.protocols.results import Results
-from pipelines.evaluation.query_table import write_query_tables
+from pipelines.evaluation.query_table import Items, query_rows, write_query_table
 from pipelines.runtime.stage import StageError
 from preprocessing.datasets.crisscrossed import Crisscrossed, Rating, read_crisscrossed
 from preprocessing.datasets.record import Record
-from vse_core.evaluation.directions import DIRECTIONS, Direction
+from vse_core.evaluation.directions import DIRECTIONS, Direction, rank_direction
+from vse_core.evaluation.ranks import Ranks, RelevantItems
+
+Pair = tuple[int, int]
+"""The indices of a query and of an item that is relevant to it."""
 
 # A pair counts as true from this score on: captions with images, captions, images.
 _CAPTION_IMAGE, _CAPTIONS, _IMAGES = 3.0, 3.0, 2.5
@@ -22,8 +30,8 @@ def crisscrossed(embedded: Embedded) -> Results:
     caption with an image, or two captions, at 3 or more, two images at 2.5 or more. A query without a relevant item is
     left out. Metrics are ``cxc/i2t_r01`` ... ``cxc/i2i_ties``, with intervals ``cxc/i2t_r01_low`` and so on,
     ``cxc/i2t_queries``, and ``cxc/unknown_pairs``, the number of ratings of images or captions that are not in the
-    gallery: 0 where the split is complete. Raises StageError where the ratings are not of this split, and DatasetError
-    where their file is missing or malformed.
+    gallery: 0 if the split is complete. Raises StageError if the ratings are not of this split, and DatasetError
+    if their file is missing or malformed.
     """
     assert embedded.crisscrossed is not None
     ratings = read_crisscrossed(embedded.crisscrossed, embedded.split)
@@ -31,22 +39,41 @@ def crisscrossed(embedded: Embedded) -> Results:
     metrics = {"cxc/unknown_pairs": float(unknown)}
     tables = []
     for direction in DIRECTIONS:
-        ranked = rank_pairs(embedded, direction, pairs[direction])
-        values = direction_values(ranked.ranks, ranked.group_Q)
+        ranks, group_Q, table = rank_pairs(embedded, direction, pairs[direction])
+        values = direction_values(ranks, group_Q)
         metrics |= {f"cxc/{direction}_{name}": value for name, value in values.items()}
-        metrics[f"cxc/{direction}_queries"] = float(len(ranked.ranks))
-        tables.append(ranked.table)
-    files = write_query_tables(embedded.directory, "cxc", tables)
+        metrics[f"cxc/{direction}_queries"] = float(len(ranks))
+        tables.append(table)
+    file = write_query_table(embedded.directory, "cxc", tables)
     summary = "CxC R@1 " + ", ".join(f"{direction} {metrics[f'cxc/{direction}_r01']:.1f}" for direction in DIRECTIONS)
-    return Results("cxc", metrics, summary, files=files)
+    return Results("cxc", metrics, summary, files=(file,))
+
+
+def rank_pairs(embedded: Embedded, direction: Direction, pairs: Sequence[Pair]) -> tuple[Ranks, Tensor, pa.Table]:
+    """Rank the gallery for each of the Q queries that a pair names.
+
+    Returns the ranks, the image of each query (Q,), numbered from 0, and the table of their rows.
+    """
+    indices_P2 = torch.tensor(pairs)
+    queries_Q, query_P = indices_P2[:, 0].unique(return_inverse=True)
+    relevant_items = RelevantItems.of_pairs(query_P, indices_P2[:, 1], len(queries_Q))
+    ranks = rank_direction(embedded.members, direction, relevant_items, queries_Q)
+    images_Q = queries_Q
+    if direction[0] == "t":
+        images_Q = torch.arange(len(embedded.counts)).repeat_interleave(torch.tensor(embedded.counts))[queries_Q]
+    items = {"i": Items.images(embedded.records), "t": Items.captions(embedded.records)}
+    table = query_rows(direction, ranks, items[direction[0]].take(queries_Q), items[direction[-1]])
+    return ranks, images_Q.unique(return_inverse=True)[1], table
 
 
 def true_pairs(records: Sequence[Record], ratings: Crisscrossed) -> tuple[dict[Direction, list[Pair]], int]:
-    """Return the places of each query with a relevant item, by direction; and the number of ratings of unknown items.
+    """Return the pairs of a query and a relevant item, by direction; and the number of ratings of unknown items.
 
-    Raises StageError where the records have no relevant pair of a kind.
+    Raises StageError if the records have no relevant pair of a kind.
     """
-    images, captions = places(records)
+    images = {record.image_id: index for index, record in enumerate(records)}
+    flat = (caption.caption_id for record in records for caption in record.captions)
+    captions = {caption: index for index, caption in enumerate(flat)}
     co_captions: list[Pair] = []
     for record in records:
         co_captions += permutations([captions[caption.caption_id] for caption in record.captions], 2)
@@ -72,7 +99,7 @@ def true_pairs(records: Sequence[Record], ratings: Crisscrossed) -> tuple[dict[D
 def _rated(
     ratings: Iterable[Rating], score: float, first: dict[str, int], second: dict[str, int]
 ) -> tuple[list[Pair], int]:
-    """Return the places of the pairs rated at least so high, and the number of ratings of unknown items."""
+    """Return the pairs rated at least so high, and the number of ratings of unknown items."""
     pairs, unknown = [], 0
     for rating in ratings:
         if rating.first not in first or rating.second not in second:

@@ -3,33 +3,24 @@
 B images or videos, C captions, K views, D embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import torch
+import pyarrow as pa
 from torch import Tensor
 
 from pipelines.evaluation.protocols.results import Results
-from pipelines.evaluation.query_table import Items, query_rows, write_query_tables
+from pipelines.evaluation.query_table import Items, query_rows, write_query_table
+from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageError
+from preprocessing.datasets.record import Record
 from vse_core.evaluation.bootstrap import Interval, resampled_recalls, retrieval_intervals
-from vse_core.evaluation.directions import Direction, rank_direction
 from vse_core.evaluation.members import Member
 from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
-from vse_core.evaluation.ranks import RelevantItems
+from vse_core.evaluation.ranks import Ranks
 from vse_core.evaluation.recall import RetrievalRanks, direction_metrics, rank_retrieval
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from pipelines.retrieval.gallery import Gallery
-    from preprocessing.datasets.record import Record
-    from vse_core.evaluation.ranks import Ranks
 
 
 @dataclass(frozen=True)
@@ -87,14 +78,14 @@ def published_retrieval(name: str, embedded: Embedded) -> Results:
 
 
 def _retrieval(name: str, summary: str, embedded: Embedded, folds: int) -> Results:
-    """Return metrics with their intervals, and write the tables of the queries."""
+    """Return metrics with their intervals, and write the table of the queries."""
     ranks = embedded.ranks[folds]
     metrics = ranks.result().as_dict()
     for metric, interval in retrieval_intervals(ranks).items():
         metrics |= {f"{metric}_low": interval.low, f"{metric}_high": interval.high}
-    files = write_query_tables(embedded.directory, name, retrieval_rows(ranks, embedded.records))
+    file = write_query_table(embedded.directory, name, retrieval_rows(ranks, embedded.records))
     rsum = f"{metrics['rsum']:.1f} ({metrics['rsum_low']:.1f} to {metrics['rsum_high']:.1f})"
-    return Results(name, metrics, summary.format(rsum), files=files)
+    return Results(name, metrics, summary.format(rsum), files=(file,))
 
 
 def retrieval_rows(ranks: RetrievalRanks, records: Sequence[Record]) -> list[pa.Table]:
@@ -116,47 +107,6 @@ def direction_values(ranks: Ranks, group_Q: Tensor | None = None, round_median: 
         interval = Interval.of(values_R)
         values |= {f"{name}_low": interval.low, f"{name}_high": interval.high}
     return values
-
-
-Pair = tuple[int, int]
-"""The places of a query and an item that is relevant to it."""
-
-
-def places(records: Sequence[Record]) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the places of images and of captions by their ids."""
-    captions = (caption for record in records for caption in record.captions)
-    return (
-        {record.image_id: place for place, record in enumerate(records)},
-        {caption.caption_id: place for place, caption in enumerate(captions)},
-    )
-
-
-@dataclass(frozen=True)
-class RankedPairs:
-    """The Q queries of a direction that have relevant items, their ranks, and the table of their rows.
-
-    Queries with the same number in `group_Q`, the captions of an image, are resampled together.
-    """
-
-    queries_Q: Tensor
-    relevant_items: RelevantItems
-    ranks: Ranks
-    group_Q: Tensor
-    table: pa.Table
-
-
-def rank_pairs(embedded: Embedded, direction: Direction, pairs: Sequence[Pair]) -> RankedPairs:
-    """Rank the gallery for every query that a pair names."""
-    places_P2 = torch.tensor(pairs)
-    queries_Q, query_P = places_P2[:, 0].unique(return_inverse=True)
-    relevant_items = RelevantItems.of_pairs(query_P, places_P2[:, 1], len(queries_Q))
-    ranks = rank_direction(embedded.members, direction, relevant_items, queries_Q)
-    images_Q = queries_Q
-    if direction[0] == "t":
-        images_Q = torch.arange(len(embedded.counts)).repeat_interleave(torch.tensor(embedded.counts))[queries_Q]
-    items = {"i": Items.images(embedded.records), "t": Items.captions(embedded.records)}
-    table = query_rows(direction, ranks, items[direction[0]].take(queries_Q), items[direction[-1]])
-    return RankedPairs(queries_Q, relevant_items, ranks, images_Q.unique(return_inverse=True)[1], table)
 
 
 def require_published(protocols: Sequence[str], split: str, captions_per_image: Sequence[int]) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pipelines.evaluation.protocols.rankings import Embedded, direction_values
 from pipelines.evaluation.protocols.results import Results
-from pipelines.evaluation.query_table import Items, query_rows, write_query_tables
+from pipelines.evaluation.query_table import Items, query_rows, write_query_table
 from vse_core.evaluation.directions import Direction, rank_direction
 from vse_core.evaluation.members import Member
 from vse_core.evaluation.protocols import VIDEO_PROTOCOLS
@@ -41,8 +41,8 @@ def video_retrieval(name: str, embedded: Embedded) -> Results:
         tables.append(query_rows(way, ranks, items[way[0]], items[way[-1]]))
     rsum = sum(metrics[f"{name}/{way}_r{k:02}"] for way in _DIRECTIONS for k in (1, 5, 10))
     metrics |= {f"{name}/rsum": rsum, f"{name}/sentences": float(len(first_S))}
-    files = write_query_tables(embedded.directory, name, tables)
-    return Results(name, metrics, f"{VIDEO_PROTOCOLS[name].title} RSUM {rsum:.1f}", files=files)
+    file = write_query_table(embedded.directory, name, tables)
+    return Results(name, metrics, f"{VIDEO_PROTOCOLS[name].title} RSUM {rsum:.1f}", files=(file,))
 
 
 def different(sentences: Sequence[str]) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from pipelines.config import PipelineConfig
-from pipelines.evaluation.evaluator import GALLERY, NAME, PICTURES, VERSION
+from pipelines.evaluation import GALLERY, NAME, PICTURES, VERSION
 from pipelines.plugins import sources
 from pipelines.reporting.published import RECALLS
 from pipelines.runtime.stage import Plans, StageDir, StagePlan, content_digest, fingerprint, manifest_in

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from pipelines.config import PipelineConfig
-from pipelines.evaluation.evaluator import NAME, EvaluationData, evaluate_into
+from pipelines.evaluation import NAME
+from pipelines.evaluation.evaluator import EvaluationData, evaluate_into
 from pipelines.runtime.stage import Plans, StageDir, StageReport, check_outputs
 from pipelines.stages.evaluate.plan import stage_dir
 from pipelines.stages.extract.logged_data import log_splits

@@ -1,7 +1,7 @@
 """The work of stage 5, index: the gallery of the evaluated model, so that a search need not compare everything."""
 
 from pipelines.config import PipelineConfig
-from pipelines.evaluation.evaluator import GALLERY
+from pipelines.evaluation import GALLERY
 from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import Plans, StageReport

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipelines.config import PipelineConfig
 from pipelines.config.features import Features
-from pipelines.evaluation.evaluator import GALLERY
+from pipelines.evaluation import GALLERY
 from pipelines.inference.embedder import write_extractor
 from pipelines.registry.registration import active_run, register_bundle
 from pipelines.runtime.stage import Plans, StageError, StageReport, disk_errors, manifest_in

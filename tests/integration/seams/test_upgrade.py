@@ -16,7 +16,7 @@ import pytest
 from mlflow import MlflowClient
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.evaluation import named_models
+from pipelines.evaluation import commands, named_models
 from pipelines.evaluation.rsum import Rsum
 from pipelines.exports import export
 from pipelines.registry.models import CHALLENGER, CHAMPION, FINGERPRINT_TAG, aliases_of, set_alias
@@ -78,8 +78,8 @@ def command(upgraded: tuple[PipelineConfig, int], monkeypatch: pytest.MonkeyPatc
         (search.main, ["--model", "tiny", "a red ring"]),
         (serve.main, ["--model", "tiny"]),
         (export.main, ["--model", "tiny@champion", "--output", "exported"]),
-        (named_models.compare_main, ["tiny/1", "tiny/2"]),
-        (named_models.evaluate_main, ["--model", "tiny/1"]),
+        (commands.compare_main, ["tiny/1", "tiny/2"]),
+        (commands.evaluate_main, ["--model", "tiny/1"]),
         (promotion.main, ["--set", "name=tiny", "--model", "tiny/1"]),
     ],
     ids=lambda value: value.__module__.rpartition(".")[2] if callable(value) else "",

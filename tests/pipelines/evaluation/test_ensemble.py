@@ -9,8 +9,9 @@ import torch
 from mlflow import MlflowClient
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.evaluation.ensemble import EvaluatedModel, evaluate_ensemble
-from pipelines.evaluation.evaluator import GALLERY
+from pipelines.evaluation import GALLERY
+from pipelines.evaluation.ensemble import evaluate_ensemble
+from pipelines.evaluation.evaluated_model import EvaluatedModel
 from pipelines.kinds.kind import TwoTowerKind
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageDir, StageError, StageReport

@@ -12,6 +12,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from pipelines.config import ConfigError, load_config
 from pipelines.evaluation import named_models
+from pipelines.evaluation.commands import evaluate_main
 from pipelines.evaluation.named_models import NamedModel, compare_models, evaluate_model, evaluate_models
 from pipelines.inference.feature_check import write_feature_key
 from pipelines.inference.text_embedder import TextEmbedder
@@ -114,11 +115,11 @@ def test_each_model_of_an_ensemble_has_its_split(tmp_path: Path, monkeypatch: py
             raise StageError("all three")
 
     monkeypatch.setattr(named_models, "evaluate_model", evaluate)
-    monkeypatch.setattr("pipelines.registry.models.find_model", lambda reference, _: (reference, tmp_path / reference))
+    monkeypatch.setattr(named_models, "find_model", lambda reference, _: (reference, tmp_path / reference))
     command = ["evaluate.py", "--config", str(grids), "--split", "test", "--model", "r/1", str(regions), "testall"]
     monkeypatch.setattr("sys.argv", [*command, "--model", "g/1", "--model", "p/1", str(grids)])
     with pytest.raises(StageError, match="all three"):
-        named_models.evaluate_main()
+        evaluate_main()
     splits = {named.reference: named.config.dataset.eval_split for named in evaluated}
     assert splits == {"r/1": "testall", "g/1": "test", "p/1": "test"}
     assert [named.config.dataset.root for named in evaluated] == [regions.parent, grids.parent, grids.parent]
@@ -126,5 +127,5 @@ def test_each_model_of_an_ensemble_has_its_split(tmp_path: Path, monkeypatch: py
     evaluated.clear()
     monkeypatch.setattr("sys.argv", [*command[:-1], "test", "--model", "g/1"])
     with pytest.raises(StageError, match=r"r/1 and g/1 cannot be compared: .* 2 are only in this, such as 2, 3; give"):
-        named_models.evaluate_main()
+        evaluate_main()
     assert evaluated == []

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.evaluation.query_table import Items, query_rows, write_query_tables
+from pipelines.evaluation.query_table import Items, query_rows, write_query_table
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import MANIFEST, StagePlan
 from preprocessing.datasets import Caption, Record
@@ -39,7 +39,7 @@ def finished_run(work_dir: Path, *overrides: str) -> tuple[PipelineConfig, dict[
         query_rows("i2t", ranks.image_to_text, images, captions),
         query_rows("t2i", ranks.text_to_image, captions, images),
     ]
-    write_query_tables(directory, "retrieval", directions)
+    write_query_table(directory, "retrieval", directions)
     (directory / "pictures").mkdir()
     for name in ("gpo_coefficients", "alpha_sweep"):
         Image.new("RGB", (30, 20), "white").save(directory / "pictures" / f"{name}.png")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipelines.evaluation.protocols.attack import attack
+from pipelines.evaluation.protocols.attack import Attack, evaluate_attacks
 from preprocessing.captions.adversarial import Adversarial
 
 IMAGES, DIM, ALPHA = 12, 5, 0.25
@@ -55,21 +53,18 @@ def recall_sum(images_BD: Tensor, true: list[str], false: list[str], alpha: floa
     return total
 
 
-def test_each_part_of_the_components_has_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_part_of_the_components_has_its_row(tmp_path: Path) -> None:
     images_BD = torch.nn.functional.normalize(torch.randn(IMAGES, DIM, generator=torch.Generator().manual_seed(3)))
     true = [f"{'very ' * (n % 4)}true {n}" for n in range(IMAGES)]
     false = [[f"false {n}{'!' * m}" for m in range(2)] for n in range(IMAGES)]
     entries = [Adversarial(str(n), str(n), "object", true[n], tuple(false[n])) for n in range(IMAGES)]
-    monkeypatch.setattr(
-        sys.modules[attack.__module__], "_attacks", lambda _: {"object": ("shared", partial(iter, entries))}
-    )
     inputs = SimpleNamespace(
         captions=[[SimpleNamespace(text=text)] for text in true],
         gallery=SimpleNamespace(images_BKD=images_BD.unsqueeze(1)),
         texts=SimpleNamespace(components=Components(), batches=lambda texts, _: texts),
         directory=tmp_path,
     )
-    found = attack(cast("Any", inputs)).metrics
+    found = evaluate_attacks(cast("Any", inputs), [Attack("object", "shared", entries)]).metrics
     rows = {"": (ALPHA, 0), "_sentences": (1.0, 0), "_objects": (ALPHA, 1), "_attributes": (ALPHA, 2)}
     for part, (alpha, kind) in {**rows, "_relations": (ALPHA, 3)}.items():
         expected = recall_sum(images_BD, true, [text for texts in false for text in texts], alpha, kind)

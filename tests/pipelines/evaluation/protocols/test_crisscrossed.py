@@ -95,7 +95,7 @@ def test_every_direction_is_that_of_loops(tmp_path: Path, seed: int) -> None:
         assert found.metrics[f"cxc/{direction}_r01_low"] <= found.metrics[f"cxc/{direction}_r01_high"]
     assert found.metrics["cxc/unknown_pairs"] == 3
     assert len(expected["i2i"]) < IMAGES
-    assert [file.name for file in found.files] == ["cxc_queries.parquet", "cxc_worst_queries.csv"]
+    assert [file.name for file in found.files] == ["cxc_queries.parquet"]
 
 
 def test_ratings_of_another_split_are_refused(tmp_path: Path) -> None:

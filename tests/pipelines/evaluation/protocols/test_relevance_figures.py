@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,7 +42,7 @@ def drawn(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, grid: tuple[
     gallery = SimpleNamespace(records=[Record("0", "scene://0/0", "dev", ())], images_BKD=torch.ones(1, 1, 4))
     texts = SimpleNamespace(components=Embedding())
     inputs: Any = SimpleNamespace(texts=texts, reader=ShardReader(folder, name), gallery=gallery)
-    components.relevance_figures(inputs, {"objects": [[("dog",)]], "attributes": [[("black", "dog")]]})
+    components.relevance_figures(inputs, [[("dog",)]], [[("black", "dog")]])
     return shown
 
 
@@ -54,18 +53,5 @@ def test_cells_behind_a_class_token(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     torch.testing.assert_close(maps_QN.sum(dim=1), torch.ones(2))
 
 
-def test_nine_regions_are_no_cells(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        assert drawn(tmp_path, monkeypatch, "region", None) == []
-    assert caplog.messages == []
-
-
-def test_cells_of_older_shards_are_told_how_to_be_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert drawn(tmp_path, monkeypatch, "grid", None) == []
-    (message,) = caplog.messages
-    assert str(tmp_path) in message
-    assert message.endswith("delete this folder and extract again to have them")
+def test_nine_regions_are_not_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drawn(tmp_path, monkeypatch, "region", None) == []

@@ -1,0 +1,63 @@
+"""Evaluated models, their galleries in one order, and evaluations that are done once."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.evaluation import GALLERY
+from pipelines.kinds.kind import ModelKind
+from pipelines.retrieval.gallery import Gallery, GalleryError
+from pipelines.runtime.lock import exclusive
+from pipelines.runtime.stage import StageDir, StageError, manifest_in
+from pipelines.schema.experiment import Experiment
+from pipelines.tracking import PipelineRuns, Tracker
+
+
+@dataclass(frozen=True)
+class EvaluatedModel:
+    """A model (its directory, its kind, the user's name for it) that was evaluated on a split, into a directory."""
+
+    reference: str
+    model: Path
+    kind: ModelKind
+    data_fingerprint: str
+    directory: Path
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the evaluation."""
+        metrics: dict[str, float] = manifest_in(self.directory)["metrics"]
+        return metrics
+
+
+def aligned_galleries(models: Sequence[EvaluatedModel]) -> list[Gallery]:
+    """Return the galleries of evaluated models in the first one's order; StageError if images or captions differ."""
+    galleries = [Gallery.load(model.directory / GALLERY, model.kind) for model in models]
+    return in_one_order([model.reference for model in models], galleries)
+
+
+def in_one_order(names: Sequence[str], galleries: Sequence[Gallery]) -> list[Gallery]:
+    """Return the galleries of named models in the first one's order; StageError if images or captions differ."""
+    ordered = [galleries[0]]
+    for name, gallery in zip(names[1:], galleries[1:], strict=True):
+        try:
+            ordered.append(gallery.in_order_of(galleries[0]))
+        except GalleryError as error:
+            raise StageError(
+                f"{names[0]} and {name} cannot be compared: {error}; give both the same split of the same images"
+            ) from error
+    return ordered
+
+
+def done_once(stage: StageDir, experiment: Experiment, work: Callable[[Tracker], object]) -> dict[str, Any]:
+    """Do work that completes a stage, unless it is complete, in a run of its own in MLflow; returns the manifest."""
+    if not stage.is_complete():
+        with (
+            exclusive(stage.mirror, stage.path),
+            PipelineRuns(experiment, stage.fingerprint) as runs,
+            runs.parent as tracker,
+        ):
+            tracker.set_tags({"vse.fingerprint": stage.fingerprint})
+            work(tracker)
+    return stage.read_manifest()
