@@ -75,7 +75,6 @@ def _log_bundle(bundle: Path, name: str, requirements: Sequence[str], tags: Mapp
             python_model=str(ROOT / "pipelines" / "serving" / "pyfunc.py"),
             artifacts={part: str(bundle / part) for part in (*BUNDLE_PARTS, DIGESTS)},
             code_paths=[str(code)],
-            model_config={"image_paths": False},  # for those who load the model to set; requests to a server cannot
             pip_requirements=list(requirements),
             signature=model_signature(),
             input_example=pd.DataFrame({"text": ["a dog runs along the beach", "two people on a bench"]}),

@@ -23,13 +23,15 @@ _FULL = ("No space left on device", "disk is full", "Disk quota exceeded")
 _NO_ROOM = 1_000_000
 
 _PACKAGES = {"pipelines", "preprocessing", "vse_core", "infra"}
-# What not every installation has; what is not here belongs to vse-pipeline itself.
+# What pip installs for packages that not every installation has; others are installed by their own name.
 _EXTRAS = {
     "vse-core[serve]": ("faiss", "fastapi", "fastapi_offline", "httptools", "PIL", "pyarrow", "uvicorn", "xxhash"),
     "vse-core[images]": ("peft", "torchvision"),
     "vse-pipeline[bayesian]": ("optuna",),
     "vse-pipeline[export]": ("onnx", "onnxruntime", "onnxscript", "sentence_transformers"),
     "vse-pipeline[features]": ("av", "h5py"),
+    "vse-pipeline[server]": ("psycopg2",),
+    "vse-pipeline": ("boto3", "matplotlib", "mlflow", "nltk", "pandas", "ray", "spacy", "timm", "webdataset"),
 }
 
 
@@ -44,7 +46,7 @@ def missing_package(error: BaseException) -> str | None:
     package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if not package or package in _PACKAGES:
         return None
-    extra = next((extra for extra, packages in _EXTRAS.items() if package in packages), "vse-pipeline")
+    extra = next((extra for extra, packages in _EXTRAS.items() if package in packages), package)
     return f"the package {package} is not installed: pip install '{extra}'"
 
 

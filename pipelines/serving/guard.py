@@ -107,7 +107,7 @@ class Guard:
         headers = Headers(scope=scope)
         size = len(scope["path"]) + len(scope["query_string"])
         if size + sum(len(name) + len(value) for name, value in headers.raw) > limits.MAX_HEAD_BYTES:
-            raise RequestError(431, limits.HEAD_TOO_LONG)
+            raise RequestError(431, f"the address and the headers are longer than {limits.MAX_HEAD_BYTES:,} bytes")
         if self._hosts is not None and _without_port(headers.get("host", "")) not in self._hosts:
             raise RequestError(400, f"this service goes by the names {', '.join(sorted(self._hosts))}")
         if self._token is None or scope["path"] in PUBLIC or scope["path"].startswith(_DOCS):

@@ -11,11 +11,10 @@ from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pipelines.runtime.stage import StageError
 from pipelines.serving import limits
-from pipelines.serving.request_error import RequestError
 
 # In seconds, for the requests that are being answered when the service is stopped.
 _LAST_ANSWERS = 2
@@ -81,8 +80,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._awaits_head:
             self._head_bytes += len(data)  # zero again if the head ends in it
         super().data_received(data)
-        if self._head_bytes > limits.MAX_HEAD_BYTES:
-            self._refuse(RequestError(431, limits.HEAD_TOO_LONG))
+        if self._head_bytes > 2 * limits.MAX_HEAD_BYTES:  # the guard refuses what is shorter
+            self._hang_up()
         elif self._head_bytes and self._overdue is None:
             self._expect_head()
 
@@ -113,22 +112,6 @@ class BoundedProtocol(HttpToolsProtocol):
         """Expect nothing."""
         self._expect_nothing()
         super().connection_lost(exc)
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP, in the same form as all else."""
-        self._refuse(RequestError(400, msg))
-
-    def _refuse(self, refusal: RequestError) -> None:
-        """Answer without the application, unless another answer has begun, and close the connection."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._hang_up()
-        elif not self.transport.is_closing():
-            limits.count(str(refusal.status))
-            answer = refusal.response()
-            headers = [*answer.raw_headers, (b"connection", b"close")]
-            lines = [STATUS_LINE[answer.status_code], *(b"%b: %b\r\n" % header for header in headers), b"\r\n"]
-            self.transport.write(b"".join(lines) + bytes(answer.body))
-            self.transport.close()
 
     def _make_room(self) -> None:
         """If there are too many, close the one that has waited longest for its client, of the address that has most."""

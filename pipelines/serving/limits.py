@@ -36,8 +36,6 @@ BATCH_SECONDS = 0.005
 MAX_CONNECTIONS = MAX_REQUESTS = 512
 MAX_BODIES = 128 * 1024 * 1024
 
-HEAD_TOO_LONG = f"the address and the headers are longer than {MAX_HEAD_BYTES:,} bytes"
-
 _NEWEST = 0.1  # weight of the newest request in the moving average of what one takes
 
 

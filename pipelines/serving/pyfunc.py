@@ -43,7 +43,6 @@ from vse_core.digests import DIGESTS, check_bundle  # noqa: E402
 
 _COLUMNS = ("text", "image", "features")
 _LISTED = "'text', 'image' and 'features'"
-IMAGE_PATHS = "image_paths"  # of the model's configuration in MLflow
 _SHOWN = 120  # characters of a bad input in its message; a data URI may have millions
 
 
@@ -52,9 +51,8 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
 
     Input: a DataFrame with some of the columns `text`, `image` and `features`; each row carries one of them.
         text: a sentence.
-        image: the bytes of an image file, as they are, as base64 or as a data URI (`data:image/jpeg;base64,...`). A
-            model that is loaded with `model_config={"image_paths": True}` takes any other text as a path on its own
-            machine, or a `scene://` or `s3://` URI: not for a server that others ask, which would read its files.
+        image: the bytes of an image file, as they are, as base64 or as a data URI (`data:image/jpeg;base64,...`). No
+            path: a server that others ask would read its machine's files.
         features: of an image, by the model's extractor: N lists of F numbers.
 
     Output: a DataFrame with one row for each row of the input, under the same index.
@@ -71,7 +69,6 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
         self._directories = {name: Path(path) for name, path in context.artifacts.items()}
         check_bundle(self._directories[DIGESTS].parent, "the registered model")
         self.embedder = Embedder(self._directories["model"], self._directories["extractor"])
-        self._image_paths = (context.model_config or {}).get(IMAGE_PATHS) is True
 
     @cached_property
     def gallery(self) -> Gallery:
@@ -108,17 +105,10 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
         if name == "features":
             return self.embedder.embed_features([_array(position, value) for position, value in enumerate(values)])
         with tempfile.TemporaryDirectory(prefix="vse-images-") as folder:
-            return self.embedder.embed_images(
-                [self._uri(position, image, Path(folder)) for position, image in enumerate(values)]
-            )
-
-    def _uri(self, position: int, image: str | bytes, folder: Path) -> str:
-        """Return the path or URI of an image, whose bytes are written to a file in the folder."""
-        if isinstance(image, str) and self._image_paths and not image.startswith("data:"):
-            return image
-        path = folder / f"image-{position}"
-        path.write_bytes(image if isinstance(image, bytes) else _decoded(position, image))
-        return str(path)
+            paths = [Path(folder, str(position)) for position in range(len(values))]
+            for position, image in enumerate(values):
+                paths[position].write_bytes(image if isinstance(image, bytes) else _decoded(position, image))
+            return self.embedder.embed_images(list(map(str, paths)))
 
 
 def _split_rows(model_input: pd.DataFrame) -> dict[str, dict[int, Any]]:
@@ -167,11 +157,7 @@ def _decoded(position: int, text: str) -> bytes:
     try:
         return base64.b64decode(payload, validate=True)
     except ValueError as error:
-        raise QueryError(
-            position,
-            f"not base64 ({error}); give the bytes of the image, or load the model with "
-            f'model_config={{"{IMAGE_PATHS}": True}} if it may read paths',
-        ) from error
+        raise QueryError(position, f"not base64 ({error}); give the bytes of the image") from error
 
 
 mlflow.models.set_model(VisualSemanticEmbedding())

@@ -16,7 +16,7 @@ from pipelines.config import ConfigError, PipelineConfig
 from pipelines.config.training import GRAPH_PROTOCOLS
 from pipelines.runtime.cluster import cluster_address, local_cpus
 from pipelines.runtime.stage import READ
-from pipelines.tracking.client import DATABASE_PORTS, require_driver
+from pipelines.tracking.client import DATABASE_PORTS
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.datasets.checks import require_file, require_image_folder
 from preprocessing.datasets.crisscrossed import crisscrossed_files
@@ -234,7 +234,7 @@ def _check_room(config: PipelineConfig) -> None:
 def check_tracking(uri: str, is_dry_run: bool = False) -> None:
     """Check that something answers at MLflow's address; MLflow's own client checks the credentials.
 
-    Raises ConfigError if nothing answers, or it is no such address; TrackingError if a database's driver is missing.
+    Raises ConfigError if nothing answers, or MLflow takes no such address.
     """
     scheme = uri.partition(":")[0].lower()
     if scheme == "sqlite":
@@ -243,7 +243,6 @@ def check_tracking(uri: str, is_dry_run: bool = False) -> None:
         _check_server(uri)
     elif scheme.partition("+")[0] in DATABASE_PORTS:
         host, port = _host_and_port("tracking.uri", uri)
-        require_driver(uri)
         if not _answers(host, port or DATABASE_PORTS[scheme.partition("+")[0]]):
             raise ConfigError(f"tracking.uri: no database answers at {host}; start it or correct the address")
     else:

@@ -53,26 +53,8 @@ def connect(uri: str) -> MlflowClient:
 
     quiet_database_setup()
     address = SecretAddress(uri).reveal()
-    require_driver(uri)
     with named_outages(uri, "connect"), _database_ready(address):
         return MlflowClient(address, registry_uri=address)
-
-
-def require_driver(uri: str) -> None:
-    """Raise TrackingError if the address is of a database whose driver, a Python package, is missing or unknown."""
-    if not uri.startswith(tuple(DATABASE_PORTS)):
-        return
-    import sqlalchemy
-
-    try:
-        sqlalchemy.make_url(SecretAddress(uri).reveal()).get_dialect().import_dbapi()
-    except ImportError as error:
-        raise TrackingError(
-            f"tracking.uri {uri}: the driver of this database is missing ({error}): install it on every machine, or "
-            "write postgresql+psycopg2:// (pip install psycopg2-binary) or mysql+pymysql:// (pip install pymysql)"
-        ) from None
-    except (sqlalchemy.exc.SQLAlchemyError, ValueError) as error:
-        raise TrackingError(f"tracking.uri {uri}: cannot be used: {reason_of(error)}") from None
 
 
 @contextlib.contextmanager

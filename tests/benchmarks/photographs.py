@@ -42,10 +42,10 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="a registered model: models:/flickr8k/1")
     arguments = parser.parse_args()
     mlflow.set_tracking_uri(default_tracking_uri())
-    model = mlflow.pyfunc.load_model(arguments.model, model_config={"image_paths": True})
+    model = mlflow.pyfunc.load_model(arguments.model)
     images, captions, licences = photographs()
     with tempfile.TemporaryDirectory() as folder:
-        files = [str(squeezed(DATA / "images" / image["file_name"], Path(folder))) for image in images]
+        files = [squeezed(DATA / "images" / image["file_name"], Path(folder)).read_bytes() for image in images]
         images_BD = embedded(model, "image", files)
     similarities_CB = embedded(model, "text", [caption["caption"].strip() for caption in captions]) @ images_BD.T
     ranks = [rank(caption, images, line) for caption, line in zip(captions, similarities_CB, strict=True)]
@@ -77,7 +77,7 @@ def squeezed(path: Path, folder: Path) -> Path:
     return file
 
 
-def embedded(model: Any, kind: str, values: list[str]) -> np.ndarray:
+def embedded(model: Any, kind: str, values: list[Any]) -> np.ndarray:
     """Return the embeddings (N, D) of images or texts."""
     return np.array(model.predict(pd.DataFrame({kind: values}))["embedding"].tolist())
 

@@ -1,6 +1,7 @@
 """A bundle through a real MLflow: registered once, found by name, loaded as a pyfunc, also by a foreign process."""
 
 import base64
+import io
 import json
 import os
 import shutil
@@ -25,7 +26,6 @@ from pipelines.registry.models import (
     CHALLENGER,
     CHAMPION,
     FINGERPRINT_TAG,
-    RegisteredVersion,
     RegistryError,
     current_version,
     find_bundle,
@@ -59,12 +59,9 @@ class Registered:
         experiment = mlflow.create_experiment("tiny", artifact_location=(folder / "artifacts").as_uri())
         with mlflow.start_run(experiment_id=experiment) as run:
             self.run_id = run.info.run_id
-            self.version = register_bundle(
-                self.bundle, "tiny", "abc", pip_requirements(self.bundle), TAGS, {"dev/rsum": 12.0}
-            )
-            self.again = register_bundle(
-                self.bundle, "tiny", "abc", pip_requirements(self.bundle), TAGS, {"dev/rsum": 12.0}
-            )
+            needed, metrics = pip_requirements(self.bundle), {"dev/rsum": 12.0}
+            self.version = register_bundle(self.bundle, "tiny", "abc", needed, TAGS, metrics)
+            self.again = register_bundle(self.bundle, "tiny", "abc", needed, TAGS, metrics, "**again**")
         self.artifacts = folder / "artifacts"
 
 
@@ -78,36 +75,27 @@ def model(registered: Registered) -> Any:
     return mlflow.pyfunc.load_model(registered.version.uri)
 
 
-@pytest.fixture(scope="module")
-def path_model(registered: Registered) -> Any:
-    """The model as programs load it that may read this machine's files."""
-    return mlflow.pyfunc.load_model(registered.version.uri, model_config={"image_paths": True})
-
-
 def stacked(output: pd.DataFrame) -> np.ndarray:
     return np.stack(output["embedding"].tolist())
 
 
-def test_version_carries_its_origin_and_the_alias(registered: Registered) -> None:
-    version = registered.client.get_model_version("tiny", str(registered.version.version))
-    assert version.tags == {**TAGS, FINGERPRINT_TAG: "abc"}
-    assert version.run_id == registered.run_id
+def png(uri: str) -> bytes:
+    data = io.BytesIO()
+    load_image(uri).save(data, "PNG")
+    return data.getvalue()
+
+
+def test_a_fingerprint_is_registered_once_with_its_origin_metrics_and_alias(registered: Registered) -> None:
+    (version,) = registered.client.search_model_versions("name = 'tiny'")
+    assert (version.tags, version.run_id) == ({**TAGS, FINGERPRINT_TAG: "abc"}, registered.run_id)
+    assert version.description == "**again**"
     assert registered.client.get_model_version_by_alias("tiny", CHALLENGER).version == version.version
-
-
-def test_the_same_fingerprint_is_registered_once(registered: Registered) -> None:
-    assert registered.again == registered.version
-    assert len(registered.client.search_model_versions("name = 'tiny'")) == 1
-    assert find_registered(registered.client, "tiny", "abc") == registered.version
+    assert registered.again == registered.version == find_registered(registered.client, "tiny", "abc")
+    assert registered.version.uri == "models:/tiny/1"
     assert find_registered(registered.client, "tiny", "other") is None
     assert find_registered(registered.client, "another", "abc") is None
-
-
-def test_metrics_point_to_the_logged_model(registered: Registered) -> None:
-    logged = registered.client.get_logged_model(registered.version.model_id)
-    assert [(metric.key, metric.value, metric.run_id) for metric in logged.metrics] == [
-        ("dev/rsum", 12.0, registered.run_id)
-    ]
+    (metric,) = registered.client.get_logged_model(registered.version.model_id).metrics
+    assert (metric.key, metric.value, metric.run_id) == ("dev/rsum", 12.0, registered.run_id)
 
 
 def test_nothing_registered_is_a_pickle(registered: Registered, tmp_path: Path) -> None:
@@ -275,60 +263,51 @@ def test_references_that_lead_nowhere_say_what_there_is(registered: Registered, 
     assert message in str(caught.value)
 
 
-def test_pyfunc_embeds_texts_and_images_like_the_gallery(registered: Registered, path_model: Any) -> None:
+def test_pyfunc_embeds_texts_and_images_like_the_gallery(registered: Registered, model: Any) -> None:
     gallery = Gallery.load(registered.bundle / "gallery")
-    texts = path_model.predict(pd.DataFrame({"text": [caption.text for _, caption in gallery.captions]}))
-    images = path_model.predict(pd.DataFrame({"image": [record.image_uri for record in gallery.records]}))
+    texts = model.predict(pd.DataFrame({"text": [caption.text for _, caption in gallery.captions]}))
+    images = model.predict(pd.DataFrame({"image": [png(record.image_uri) for record in gallery.records]}))
     assert stacked(texts).shape == (len(gallery.captions), EMBED_DIM)
     np.testing.assert_allclose(stacked(texts), gallery.texts_CD.numpy(), atol=1e-5)
     np.testing.assert_allclose(stacked(images), gallery.images_BKD.flatten(1).numpy(), atol=1e-3)
     assert set(texts["views"]) == set(images["views"]) == {1}
+    assert len(model.unwrap_python_model().gallery.records) == IMAGES
 
 
-def test_pyfunc_keeps_index_and_order_of_mixed_rows(path_model: Any) -> None:
-    rows = pd.DataFrame(
-        {"text": [None, "a red ring", None], "image": ["scene://0/1", None, "scene://0/2"]}, index=[7, 3, 5]
-    )
-    output = path_model.predict(rows)
-    assert list(output.index) == [7, 3, 5]
-    alone = path_model.predict(pd.DataFrame({"text": ["a red ring"]}))
-    np.testing.assert_allclose(output.loc[3, "embedding"], alone.loc[0, "embedding"], atol=1e-6)
+def test_pyfunc_keeps_index_and_order_of_mixed_rows(model: Any) -> None:
+    """An image is its bytes, base64 or a data URI, or its features."""
+    data, extractor = png("scene://0/1"), build_extractor("grid", weights=TINY_RESNET, seed=0)
+    (features,) = arrays(extractor, [extractor.load("scene://0/1")])
+    encoded = base64.b64encode(data).decode()
+    images = [data, encoded, f"data:image/png;base64,{encoded}"]
+    columns = {
+        "text": ["a red ring", None, None, None, None],
+        "image": [None, *images, None],
+        "features": [None, None, None, None, np.asarray(features).tolist()],
+    }
+    output = model.predict(pd.DataFrame(columns, index=[7, 3, 5, 1, 2]))
+    assert list(output.index) == [7, 3, 5, 1, 2]
+    alone = model.predict(pd.DataFrame({"text": ["a red ring"]}))
+    np.testing.assert_allclose(output.loc[7, "embedding"], alone.loc[0, "embedding"], atol=1e-6)
+    for row in (5, 1, 2):
+        np.testing.assert_allclose(output.loc[row, "embedding"], output.loc[3, "embedding"], atol=1e-5)
 
 
-def test_pyfunc_takes_the_bytes_of_an_image_and_paths_where_they_are_allowed(path_model: Any, tmp_path: Path) -> None:
-    path = tmp_path / "scene.png"
-    load_image("scene://0/1").save(path)
-    encoded = base64.b64encode(path.read_bytes()).decode()
-    given = [path.read_bytes(), f"data:image/png;base64,{encoded}", "scene://0/1", str(path)]
-    first, *others = stacked(path_model.predict(pd.DataFrame({"image": given})))
-    for other in others:
-        np.testing.assert_allclose(other, first, atol=1e-6)
-
-
-def test_a_scoring_server_takes_bytes_and_reads_no_file_of_its_machine(
-    registered: Registered, model: Any, path_model: Any, tmp_path: Path
-) -> None:
-    path = tmp_path / "scene.png"
-    load_image("scene://0/1").save(path)
-    encoded = base64.b64encode(path.read_bytes()).decode()
+def test_a_scoring_server_takes_bytes_and_reads_no_file_of_its_machine(model: Any, tmp_path: Path) -> None:
+    data, path = png("scene://0/1"), tmp_path / "scene.png"
+    path.write_bytes(data)
     client = TestClient(scoring_server.init(model))
 
-    def score(image: str, **more: Any) -> Any:
-        return client.post("/invocations", json={"dataframe_records": [{"image": image}], **more})
+    def score(image: str) -> Any:
+        return client.post("/invocations", json={"dataframe_records": [{"image": image}]})
 
-    expected = stacked(path_model.predict(pd.DataFrame({"image": [str(path)]})))
-    for image in (encoded, f"data:image/png;base64,{encoded}"):
+    answer = score(base64.b64encode(data).decode())
+    expected = stacked(model.predict(pd.DataFrame({"image": [data]})))
+    np.testing.assert_allclose([answer.json()["predictions"][0]["embedding"]], expected, atol=1e-6)
+    for image in (str(path), f"file://{path}", "scene://0/1", "s3://bucket/image.png"):
         answer = score(image)
-        assert answer.status_code == 200, answer.text
-        np.testing.assert_allclose([answer.json()["predictions"][0]["embedding"]], expected, atol=1e-6)
-    np.testing.assert_allclose(
-        stacked(model.predict(pd.DataFrame({"image": [path.read_bytes()]}))), expected, atol=1e-6
-    )
-    for image in (str(path), f"file://{path}", "scene://0/1", "s3://bucket/image.png", "/etc/hosts12"):
-        for more in ({}, {"params": {"image_paths": True}}):
-            answer = score(image, **more)
-            assert answer.status_code == 400, answer.text
-            assert "not base64" in answer.text or "not an image" in answer.text
+        assert answer.status_code == 400, answer.text
+        assert "not base64" in answer.text or "not an image" in answer.text
 
 
 @pytest.mark.parametrize(
@@ -359,21 +338,6 @@ def test_pyfunc_names_the_bad_row(model: Any, rows: dict[str, list[Any]], messag
     assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
 
 
-def test_pyfunc_embeds_ready_features_as_the_images_they_come_from(path_model: Any) -> None:
-    uris = ["scene://0/0", "scene://0/1"]
-    extractor = build_extractor("grid", weights=TINY_RESNET, seed=0)
-    features = [np.asarray(each).tolist() for each in arrays(extractor, [extractor.load(uri) for uri in uris])]
-    rows = pd.DataFrame({"features": [features[0], None, features[1]], "text": [None, "a red ring", None]})
-    output = path_model.predict(rows)
-    expected = path_model.predict(pd.DataFrame({"image": uris}))
-    np.testing.assert_allclose(stacked(output)[[0, 2]], stacked(expected), atol=1e-5)
-    assert output["views"].tolist() == [1, 1, 1]
-
-
-def test_pyfunc_exposes_its_gallery(registered: Registered, model: Any) -> None:
-    assert len(model.unwrap_python_model().gallery.records) == IMAGES
-
-
 @pytest.mark.integration
 def test_pyfunc_loads_in_a_process_elsewhere_with_its_own_code(registered: Registered, tmp_path: Path) -> None:
     script = """
@@ -397,7 +361,3 @@ print(json.dumps({"embedding": output["embedding"][0],
     assert len(output["embedding"]) == EMBED_DIM
     assert all(file.startswith(str(unpacked)) for file in output["code"])
     assert list(unpacked.glob("vse-code-*")) == []  # it went with the process
-
-
-def test_version_knows_its_uri() -> None:
-    assert RegisteredVersion("tiny", 3, "m-1").uri == "models:/tiny/3"
