@@ -79,7 +79,7 @@ def training_step(load: Workload, model: str, gpus: int) -> tuple[float, str]:
 def _exchanged(facts: dict[str, Any], gpus: int) -> float:
     """Return a rank's bytes: the others' embeddings that it receives, and gradients that it sends around a ring."""
     embeddings = 2 * PAIRS_PER_GPU * gpus * facts["embedding"] * 4
-    return (gpus - 1) / gpus * (embeddings + 2 * (embeddings + 4 * facts["parameters"]))
+    return float((gpus - 1) / gpus) * float(embeddings + 2 * (embeddings + 4 * facts["parameters"]))
 
 
 def rows(load: Workload) -> dict[str, str]:
