@@ -123,7 +123,6 @@ def _probes() -> Iterator[dict[str, tuple[dict[str, Any], Any]]]:
 def _collect(
     probes: dict[str, tuple[dict[str, Any], Any]], work_dir: Path, addresses: Sequence[str]
 ) -> tuple[list[NodeFacts], dict[str, float], list[str]]:
-    """Return every machine's facts, GPUs registered with Ray, and the machines that did not answer."""
     answers = {number: probe.facts.remote(work_dir, addresses) for number, (_, probe) in probes.items()}
     nodes: list[NodeFacts] = []
     registered: dict[str, float] = {}
@@ -140,7 +139,6 @@ def _collect(
 
 
 def _tracking(uri: str, machines: int) -> Finding:
-    """Check that MLflow answers this user."""
     server = "infra/mlflow/compose.yaml starts a server"
     try:
         check_tracking(uri)

@@ -26,7 +26,7 @@ from pipelines.retraining.journal import LAST, Journal
 from pipelines.retrieval.gallery import EMBEDDINGS, ITEMS, Gallery, GalleryError
 from pipelines.runtime.stage import MANIFEST, StageError, manifest_in
 from pipelines.schema.error import ConfigError
-from pipelines.stages.extract.reuse import _read as read_newest
+from pipelines.stages.extract.shards import _read as read_newest
 from pipelines.tracking.runs import _recorded
 from pipelines.tracking.tracker import PENDING, read_pending
 from pipelines.tuning.results import Results, Trial, read_results, write_results

@@ -150,7 +150,6 @@ def guarded(command: Callable[[], int | None]) -> int:
 
 
 def _ending(error: Exception) -> tuple[int, str]:
-    """Return the exit status and the message after an error."""
     if isinstance(error, BrokenPipeError) and (_is_abandoned(sys.stdout) | _is_abandoned(sys.stderr)):
         return _BROKEN_PIPE, ""
     if isinstance(error, BusyError):
@@ -228,8 +227,6 @@ def console(stderr: bool = False) -> Console:
 
 
 class _PrintableConsole(Console):
-    """A console that writes control characters in messages and cells of tables out."""
-
     def on_broken_pipe(self) -> None:
         """Leave the error, which rich handles when it calls this, to `guarded`."""
         raise
@@ -239,7 +236,5 @@ class _PrintableConsole(Console):
 
 
 class _Printable(logging.Formatter):
-    """Formats a message of the log with control characters written out."""
-
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))

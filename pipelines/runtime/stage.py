@@ -189,8 +189,6 @@ def _manifest(text: bytes | None, path: Path) -> dict[str, Any]:
 
 
 class _Part(dict[str, Any]):
-    """A mapping of a manifest; a key that it lacks is a StageError."""
-
     def __init__(self, content: Mapping[str, Any], path: Path) -> None:
         items = ((_RENAMED.get(key, key), value) for key, value in content.items())
         super().__init__({key: _Part(value, path) if isinstance(value, dict) else value for key, value in items})

@@ -204,7 +204,6 @@ def _nothing_to_do(plan: StagePlan) -> _Outcome:
 
 
 def _reported(page: Path, seconds: float = 0.0) -> _Outcome:
-    """Return the outcome of a report that was written, or is there from an earlier run."""
     size = f"one page of {page.stat().st_size / 1e6:.1f} MB"
     return _Outcome(StageReport("report", page, size, up_to_date=not seconds), seconds)
 

@@ -40,7 +40,6 @@ def room_for(training: TrainingConfig) -> int:
 
 
 def _room(training: TrainingConfig, nodes: Sequence[Mapping[str, Any]]) -> int:
-    """Return the number of workers that fit on these machines."""
     room = [_fitting(training, node["Resources"]) for node in nodes]
     if training.placement == "STRICT_PACK":
         return max(room, default=0)
@@ -48,7 +47,6 @@ def _room(training: TrainingConfig, nodes: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _fitting(training: TrainingConfig, resources: dict[str, float]) -> int:
-    """Return the number of workers that fit on a machine."""
     if training.gpu_type and f"accelerator_type:{training.gpu_type}" not in resources:
         return 0
     wanted = {"CPU": training.cpus_per_worker, "GPU": training.gpus_per_worker}

@@ -94,7 +94,6 @@ class Checkpoints:
         self._write_sidecars(directory)
 
     def _prune(self, kept: set[Path]) -> None:
-        """Remove all other checkpoints, and what was being written when a process was killed."""
         for pattern in ("checkpoints/step-*", "checkpoints/.step-*.tmp", "best-*", ".best-*.tmp"):
             for path in set(self.directory.glob(pattern)) - kept:
                 shutil.rmtree(path)

@@ -42,7 +42,6 @@ def _end() -> None:
 
 
 def _store() -> dist.Store:
-    """Return the key-value store at which the processes met."""
     world = dist.group.WORLD
     assert world is not None
     return world.get_group_store()

@@ -83,7 +83,6 @@ def _graphs(*splits: SplitPaths) -> list[Path]:
 
 
 def _shard_bytes(mirror: Mirror, directory: Path) -> dict[str, int]:
-    """Return the sizes of a directory's shards on the storage, by name."""
     return {name: size for name, size in mirror.stored(directory).items() if name.endswith(".tar")}
 
 

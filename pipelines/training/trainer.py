@@ -226,7 +226,6 @@ class Trainer:
         return first_says(wanted) if self._is_sharded else wanted
 
     def _sampled(self, epoch: int, step: int) -> list[IntArray]:
-        """Return the captions of the global batches of an optimiser step."""
         first = step * self.training.accumulation
         last = min(first + self.training.accumulation, self.loader.steps_per_epoch)
         return [self.sampler.batch(epoch, batch) for batch in range(first, last)]

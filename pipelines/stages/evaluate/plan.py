@@ -50,7 +50,6 @@ def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:
 
 
 def _log_headlines(config: PipelineConfig, evaluated: StagePlan, tracker: Tracker) -> None:
-    """Log RSUM and the recalls, for the pipeline's own row in MLflow."""
     found = manifest_in(evaluated.directory)["metrics"]
     tracker.log_metrics({f"{config.dataset.eval_split}/{name}": found[name] for name in ("rsum", *RECALLS)})
 

@@ -20,8 +20,7 @@ from pipelines.runtime.file_hashes import kept_hashes
 from pipelines.runtime.stage import Plans, ShardSet, StageDir, StagePlan, fingerprint
 from pipelines.stages.extract.identity import extractor_identity
 from pipelines.stages.extract.logged_data import log_splits, uses_of
-from pipelines.stages.extract.reuse import Version
-from pipelines.stages.extract.shards import missing_shards, shard_plan
+from pipelines.stages.extract.shards import Version, missing_shards, shard_plan
 from pipelines.stages.stage import Stage
 from pipelines.tracking import Tracker
 from preprocessing import extraction
@@ -174,7 +173,6 @@ def _summary(dataset: str, split: str, shard_size: int, work_dir: Path, is_dry_r
 
 
 def _log_data(config: PipelineConfig, extracted: StagePlan, tracker: Tracker) -> None:
-    """Log the extracted splits as the data of the pipeline's own run."""
     uses = {split: use for split, use in uses_of(config.dataset).items() if split in extracted.outputs}
     log_splits(config.name, config.dataset, config.features.member, extracted, uses, tracker)
 

@@ -20,8 +20,7 @@ from pipelines.runtime.commands import command
 from pipelines.runtime.stage import Plans, StageError, StageReport, disk_errors
 from pipelines.stages.extract.identity import extractor_options
 from pipelines.stages.extract.plan import NAME, Split, by_reason, in_words, splits_of, totals
-from pipelines.stages.extract.reuse import reuse_shards
-from pipelines.stages.extract.shards import track_progress
+from pipelines.stages.extract.shards import reuse_shards, track_progress
 from pipelines.tracking import Tracker
 from preprocessing import extraction
 from preprocessing.datasets import DatasetError

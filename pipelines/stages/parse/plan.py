@@ -60,7 +60,6 @@ class Split:
 
 
 def _made(splits: list[Split]) -> str:
-    """Return one line about complete splits, by their manifests."""
     counts = GraphCounts()
     for split in splits:
         counts.merge(GraphCounts.from_json(split.directory.read_manifest()["counts"]))

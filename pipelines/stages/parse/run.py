@@ -8,8 +8,7 @@ from pipelines.config import PipelineConfig
 from pipelines.runtime import cluster
 from pipelines.runtime.actor_pool import ActorPool
 from pipelines.runtime.stage import Plans, StageReport, disk_errors, fingerprint
-from pipelines.stages.extract.reuse import Version, reuse_shards
-from pipelines.stages.extract.shards import shard_files, track_progress
+from pipelines.stages.extract.shards import Version, reuse_shards, shard_files, track_progress
 from pipelines.stages.parse.plan import NAME, Split, in_words, settings_of, splits_of
 from pipelines.tracking import Tracker
 from preprocessing.captions import graph_shards
@@ -82,7 +81,6 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
 
 
 def _counts(splits: list[Split]) -> GraphCounts:
-    """Return the counts of several splits together."""
     for split in splits:
         split.directory.pull(lambda name: name.startswith("counts-"))
     counts = GraphCounts()
@@ -92,7 +90,6 @@ def _counts(splits: list[Split]) -> GraphCounts:
 
 
 def _log(split: Split, tracker: Tracker) -> None:
-    """Log the counts of a split: metrics, and the commonest words as a table."""
     counts = _counts([split])
     kinds = {"objects": counts.objects, "attributes": counts.attributes, "relations": counts.relations}
     figures: dict[str, float] = {"captions": counts.captions, "problems": counts.problems.total()}

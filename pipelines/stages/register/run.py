@@ -67,7 +67,6 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
 
 
 def _tags(config: PipelineConfig, upstream: Plans, rsum: float) -> dict[str, str]:
-    """Return the origin of a version."""
     return {
         "vse.preset": config.preset,
         "vse.split": config.dataset.eval_split,

@@ -72,7 +72,6 @@ def finished_epochs(trained: StagePlan) -> list[dict[str, float]]:
 
 
 def _size(config: PipelineConfig) -> str:
-    """Return the amount of work for the plan's table."""
     training = config.training
     if not training.epochs:
         return f"no epochs ({config.model.untrained(training.initial)}), one evaluation"

@@ -125,7 +125,6 @@ def _prepare(
 def _log_inputs(
     config: PipelineConfig, tracker: Tracker, stage: StageDir, features: StagePlan, facts: Mapping[str, float]
 ) -> None:
-    """Log the settings, the data, and statistics of the captions' tokens."""
     tracker.log_params(config.model_dump(mode="json"))
     tags = {
         "vse.fingerprint": stage.fingerprint,

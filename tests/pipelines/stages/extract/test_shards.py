@@ -12,7 +12,7 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime.stage import StageError
 from pipelines.stages.extract import plan as extract
 from pipelines.stages.extract.plan import Split
-from pipelines.stages.extract.reuse import reuse_shards
+from pipelines.stages.extract.shards import reuse_shards
 from preprocessing.captions.graph_shards import GraphCounts, counts_path
 from preprocessing.extraction.extract import extract_shard
 from preprocessing.shards import verify_shard
