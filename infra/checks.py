@@ -20,7 +20,7 @@ DISTRIBUTION = "vse-pipeline"
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """The facts of one machine; a problem is "" where there is none.
+    """The facts of one machine; a problem is "" if there is none.
 
     `versions` holds "python" and every package that ours depends on, "" for one that is not installed; `free_bytes` are
     those of the work folder's disk; `storage_problems` has a reason for each address that does not work.

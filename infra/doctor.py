@@ -161,7 +161,7 @@ def _remedy(reason: str) -> str:
         return "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, on every machine"
     if "403" in reason or "host" in reason.lower():
         return "add the name in this address to MLFLOW_SERVER_ALLOWED_HOSTS of the server, or ask for the permission"
-    return "see the server's log; `mlflow db upgrade` where the server is newer than its database"
+    return "see the server's log; `mlflow db upgrade` if the server is newer than its database"
 
 
 if __name__ == "__main__":

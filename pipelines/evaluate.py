@@ -9,7 +9,7 @@ With a model given it evaluates that one, a model directory or a registered mode
     python pipelines/evaluate.py --config pipelines/config/data/flickr8k.yaml --model models:/flickr8k/1 --split dev
 
 Every metric has its 95 % interval, and every query its row in a table. The protocols of the papers come on top by
-name, where the split is the published one: flickr8k_1k, flickr30k_1k, coco_1k, coco_5k, msr_vtt, vatex, and cxc,
+name, if the split is the published one: flickr8k_1k, flickr30k_1k, coco_1k, coco_5k, msr_vtt, vatex, and cxc,
 which wants the folder of Crisscrossed Captions (evaluation.cxc):
 
     python pipelines/evaluate.py --config pipelines/config/data/coco.yaml --model coco/1 --split test \
@@ -26,7 +26,7 @@ A pretrained CLIP or SigLIP is a model too, by its folder or its name on the hub
         --protocol attack
 
 With several models it also evaluates their ensemble, the mean of their similarities. Models of other features of the
-same images name the configuration of these features, and the split where it has another name there:
+same images name the configuration of these features, and the split if it has another name there:
 
     python pipelines/evaluate.py --config regions.yaml --model regions/1 --model regions/2 --model grids/1 grids.yaml
 

@@ -1,7 +1,7 @@
 """Stage 2, parse: the captions in the feature shards become objects, attributes and relations.
 
 Each split has its own directory, `<work_dir>/parse/<split>/<fingerprint>/`, with a shard of graphs for each feature
-shard, under the same keys. The pipeline runs this stage where the model or a protocol needs its output.
+shard, under the same keys. The pipeline runs this stage if the model or a protocol needs its output.
 
 python pipelines/parse.py --config pipelines/config/data/flickr8k_univse.yaml
 """

@@ -1,4 +1,4 @@
-r"""Retrain on a schedule: where the data has grown, train a challenger, and promote it where it is better.
+r"""Retrain on a schedule: if the data has grown, train a challenger, and promote it if it is better.
 
     python pipelines/retrain.py --config pipelines/config/data/flickr8k.yaml
 
@@ -7,7 +7,7 @@ What is new since the last retraining is extracted and parsed; training begins w
 champion on the same evaluation split (pipelines/promote.py). Where neither data nor settings have changed there is
 nothing to do, and the command ends in seconds. The next start resumes a killed retraining.
 
-Exit status: 0 done, or nothing new; 1 with one message where something is wrong; 75 another one is running. `ray job
+Exit status: 0 done, or nothing new; 1 with one message if something is wrong; 75 another one is running. `ray job
 submit` makes 1 of everything but 0: in <work_dir>/retrain/<model>/ status.json has the outcome of the last start, and
 log.txt has a line for each; the run in MLflow says it in its tag `vse.outcome`.
 """

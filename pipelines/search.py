@@ -4,7 +4,7 @@ python pipelines/search.py --model flickr8k "a dog running on the beach" --outpu
 python pipelines/search.py --model flickr8k@challenger --image photo.jpg -k 5
 python pipelines/search.py --model flickr8k --queries queries.txt --output results.parquet
 
-The last one searches with every line of a file; a line that is no query is skipped, and listed next to the results.
+The last one searches with every line of a file; a line that is not a query is skipped, and listed next to the results.
 """
 
 import _repository  # noqa: F401

@@ -34,7 +34,7 @@ _WAIT = "--wait"
 _INTERNAL = 70
 # What a shell reports of a program that SIGPIPE has ended: the reader of its output, such as `head`, is gone.
 _BROKEN_PIPE = 128 + signal.SIGPIPE
-# Width of tables in a log, where there is no terminal to ask.
+# Width of tables in a log, for want of a terminal to ask.
 _LOG_COLUMNS = 180
 _SCRIPT = re.compile(r"python pipelines/(\w+)\.py")
 

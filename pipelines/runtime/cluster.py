@@ -60,7 +60,7 @@ def connect(configured: str | None) -> None:
 
 
 def join_or_start(address: str | None) -> None:
-    """Connect to the cluster at an address, or start one on this machine where there is none.
+    """Connect to the cluster at an address, or start one on this machine if there is none.
 
     Raises ClusterError if the cluster does not answer or refuses us.
     """
@@ -102,7 +102,7 @@ def _keeping_sigterm() -> Iterator[None]:
 
 
 def disconnect() -> None:
-    """Leave the cluster, and stop it where `connect` has started it; does nothing where Ray was never needed."""
+    """Leave the cluster, and stop it if `connect` has started it; does nothing if Ray was never needed."""
     if is_connected():
         import ray
 

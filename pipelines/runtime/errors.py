@@ -93,7 +93,7 @@ def in_one_line(error: BaseException) -> str:
 def keep_details(error: BaseException) -> str:
     """Write an error with its traceback to a file that only its owner reads; return its name for a message.
 
-    Where there is no room for a file, the details themselves are returned.
+    Without room for a file the details themselves are returned.
     """
     versions = f"Python {platform.python_version()}, {platform.platform()}, {sys.argv[0]}"
     text = redacted(f"{versions}\n{''.join(traceback.format_exception(error))}")

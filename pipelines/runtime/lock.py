@@ -26,7 +26,7 @@ def exclusive(mirror: Mirror, *folders: Path) -> Iterator[None]:
     A killed holder's lock is free at once on its own machine, and after `mirror.lease_seconds` on others. A process
     that has lost a lock, having been stopped for as long, gets SIGTERM.
 
-    Raises BusyError if another process has a lock; the message names the folder and the process; StorageError where
+    Raises BusyError if another process has a lock; the message names the folder and the process; StorageError if
     the storage does not answer.
     """
     with contextlib.ExitStack() as stack:

@@ -16,7 +16,7 @@ def progress_bar(title: str, total: int | None, unit: str, delay: float = 0.0) -
 
     The unit is in the plural: "images". Without a total it only counts. It appears after `delay` seconds.
     """
-    # A log that is no terminal gets a line every ten seconds.
+    # A log that is not a terminal gets a line every ten seconds.
     interval = 0.5 if sys.stderr.isatty() else 10.0
     return tqdm(total=total, desc=title, unit=f" {unit}", mininterval=interval, smoothing=0, delay=delay)
 

@@ -12,7 +12,7 @@ _LOOPBACK = "127.0.0.1"
 _GCS_PORT = "RAY_GCS_SERVER_PORT"
 _TOKEN_VARIABLES = frozenset({"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"})
 
-# A thread of Ray Serve's for the code of a replica costs more than it gains where that code has threads of its own, and
+# A thread of Ray Serve's for the code of a replica costs more than it gains if that code has threads of its own, and
 # so do messages through Ray's core. Would be replaced by: options of a deployment and a handle.
 SERVE_SETTINGS = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0", "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1"}
 

@@ -50,7 +50,7 @@ def fingerprint(content: Any) -> str:
     """Return the sha256 (64 hex digits) of the canonical JSON of `content`.
 
     It consists of dictionaries with string keys, lists, tuples, strings, numbers, booleans and None. Raises TypeError
-    where something in it has no canonical JSON (a path, a set, an array): convert it at the call, and ValueError where
+    if something in it has no canonical JSON (a path, a set, an array): convert it at the call, and ValueError if
     a number in it is NaN or infinite.
     """
     return json_digest(content)
@@ -232,7 +232,7 @@ class StagePlan:
     """The work that a stage would do now.
 
     `fingerprint` is the identity of the output: inputs, settings that change it, version of the code's format. Of
-    `total` units, at least 1, `done` are there: all where the stage is complete. `unit` is their name in the plural
+    `total` units, at least 1, `done` are there: all if the stage is complete. `unit` is their name in the plural
     ("shards"), `size` the amount of work for the plan's table. `outputs` are the parts of the output that later stages
     use, such as {"train": <directory>}; `shards` those of each split.
     """
@@ -270,7 +270,7 @@ class StagePlan:
         return f"partly done ({self.done} of {self.total} {self.unit})" if self.done else "to do"
 
     def output(self, name: str) -> Path:
-        """Return a part of the output; raises StageError where the stage has not finished."""
+        """Return a part of the output; raises StageError if the stage has not finished."""
         if not self.complete:
             raise StageError(
                 f"the output of {self.name} is {self.status} under this configuration; run `{command(self.name)}` with "

@@ -34,10 +34,10 @@ _BERT_FILES = {
 
 
 def check_before_start(config: PipelineConfig) -> None:
-    """Check everything that a configuration refers to, in about a second, or a few where a server does not answer.
+    """Check everything that a configuration refers to, in about a second, or a few if a server does not answer.
 
     Raises ConfigError if something is not there; one message with the key, the value and what to change; StageError
-    where a protocol is not for the split; DatasetError if the files of a protocol are not there.
+    if a protocol is not for the split; DatasetError if the files of a protocol are not there.
     """
     is_dry_run = config.mirror.is_read_only
     check_writable("work_dir", config.work_dir, is_dry_run)
@@ -126,7 +126,7 @@ def _check_protocols(config: PipelineConfig) -> None:
 
 
 def check_image(config: PipelineConfig) -> None:
-    """Raise ConfigError where the weights of a network that takes images are not there."""
+    """Raise ConfigError if the weights of a network that takes images are not there."""
     image = config.model.image
     if image.name == "dual_encoder":
         _check_weights("model.weights", image.weights, _BERT_FILES)
@@ -165,7 +165,7 @@ def _check_initial(config: PipelineConfig) -> None:
     initial = config.training.initial
     if initial is not None and not (initial / "model.safetensors").is_file():
         raise ConfigError(
-            f"training.initial: {initial} is no directory of a model (it has no model.safetensors); name a best-... "
+            f"training.initial: {initial} is not a directory of a model (it has no model.safetensors); name a best-... "
             "folder of a finished training, or leave it out"
         )
 
@@ -247,7 +247,7 @@ def check_tracking(uri: str, is_dry_run: bool = False) -> None:
             raise ConfigError(f"tracking.uri: no database answers at {host}; start it or correct the address")
     else:
         raise ConfigError(
-            f"tracking.uri: {uri!r} is no address MLflow takes here; write http://HOST:PORT of a server or "
+            f"tracking.uri: {uri!r} is not an address MLflow takes here; write http://HOST:PORT of a server or "
             "sqlite:////PATH/mlflow.db (MLflow 3 has given up plain folders)"
         )
 

@@ -78,9 +78,9 @@ def plan_stages(config: PipelineConfig, names: Sequence[str] = (), last: str | N
 def run_stages(config: PipelineConfig, names: Iterable[str], dry_run: bool = False, within: str | None = None) -> Plans:
     """Check the configuration, then bring stages up to date and print a table of the work done.
 
-    The stages before them must be up to date. Captions are parsed where something needs the graphs, or where `parse`
+    The stages before them must be up to date. Captions are parsed if something needs the graphs, or if `parse`
     alone is asked for; a model without embeddings to search is neither indexed nor registered. `within` is the run in
-    MLflow that the pipeline's run stands below. Returns the plans of all stages afterwards. Raises ConfigError where
+    MLflow that the pipeline's run stands below. Returns the plans of all stages afterwards. Raises ConfigError if
     the configuration does not fit what is there; StageError if a stage cannot do its work; BusyError if another
     process is at this work.
     """
@@ -181,7 +181,7 @@ def _run(
 
 
 def _run_stage(config: PipelineConfig, name: str, plans: dict[str, StagePlan], runs: PipelineRuns) -> _Outcome:
-    """Run a stage where it is not complete, and replace its plan by the one afterwards."""
+    """Run a stage that is not complete, and replace its plan by the one afterwards."""
     if plans[name].complete:
         return _nothing_to_do(plans[name])
     start = time.monotonic()

@@ -15,7 +15,7 @@ def require_room(training: TrainingConfig) -> None:
 
     Autoscaling clusters are not checked.
 
-    Raises ClusterError where the workers would wait for ever.
+    Raises ClusterError if the workers would wait for ever.
     """
     if ray_internals.is_autoscaled():
         return

@@ -53,7 +53,7 @@ class CheckpointUploads:
             return {*self._moving, *(self._waiting or ())}
 
     def wait(self) -> None:
-        """Return when the last state requested is on the storage; raises StorageError where it cannot be."""
+        """Return when the last state requested is on the storage; raises StorageError if it cannot be."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting is None and not self._moving)
             failed, self._failed = self._failed, None

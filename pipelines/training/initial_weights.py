@@ -61,13 +61,13 @@ def start_from_initial(model: Model, caption_encoder: CaptionEncoder, directory:
         start_from(model, load_file(kept / WEIGHTS), words)
     except (FileNotFoundError, ValueError) as error:
         raise StageError(
-            f"train: training.initial is no model to start this one from: {error}; leave training.initial out (for "
+            f"train: training.initial is not a model to start this one from: {error}; leave training.initial out (for "
             "retraining: set retrain.start to scratch), or set model to what that one was built by"
         ) from error
 
 
 def _common_words(own: CaptionEncoder, other: CaptionEncoder) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Return the ids of the words that both know, in either; None where both read the same pieces of words."""
+    """Return the ids of the words that both know, in either; None if both read the same pieces of words."""
     words, other_words = own.vocabulary, other.vocabulary
     if words is None and other_words is None:
         return None

@@ -18,7 +18,7 @@ COLLAPSE_PATIENCE = 500
 
 
 class LossSchedule:
-    """The configured loss at each step; ValueError where one of its options is out of range."""
+    """The configured loss at each step; ValueError if one of its options is out of range."""
 
     def __init__(self, config: LossConfig, steps_per_epoch: int, device: torch.device | None = None) -> None:
         self._config = config

@@ -20,7 +20,7 @@ def prepare(
     """Check that the shards can feed the run, and write what turns captions into inputs of the model.
 
     Returns the captions' encoder, figures about their tokens for the manifest, and the optimiser steps of the run.
-    Raises StageError where the split is too small, or the captions' encoder or the model cannot be made.
+    Raises StageError if the split is too small, or the captions' encoder or the model cannot be made.
     """
     training = settings.training
     batch, workers = training.batch_size, training.most_workers

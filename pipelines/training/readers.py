@@ -1,4 +1,4 @@
-"""The shards that training reads: all of them on this machine where they fit, else a window of them at a time."""
+"""The shards that training reads: all of them on this machine if they fit, else a window of them at a time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,8 +25,8 @@ def open_captions(
     """Open the captions of the training and the evaluation split for the block; tars stay on the storage, if any.
 
     Raises StageError if the order of the samples needs more shards at a time than `storage.cache_gb` allows,
-    ShardError where a shard is missing or does not match its sidecar, DigestError where a sidecar or a table of
-    captions was changed, StorageError where the storage does not answer.
+    ShardError if a shard is missing or does not match its sidecar, DigestError if a sidecar or a table of
+    captions was changed, StorageError if the storage does not answer.
     """
     _window(mirror, shuffle_shards, train, evaluation)
     graphs = _graphs(train, evaluation)
@@ -87,7 +87,7 @@ def _shard_bytes(mirror: Mirror, directory: Path) -> dict[str, int]:
 
 
 def _window(mirror: Mirror, window: int | None, train: SplitPaths, evaluation: SplitPaths) -> int | None:
-    """Return the number of shards that samples are drawn from, two of which have to fit; None where all shards fit."""
+    """Return the number of shards that samples are drawn from, two of which have to fit; None if all shards fit."""
     if mirror.limit is None:
         return None
     sizes, limit = _shard_bytes(mirror, train.shards), mirror.limit

@@ -31,7 +31,7 @@ def make_tables(
 ) -> Path:
     """Return the directory of a split's tables in a work folder, made if they are not there.
 
-    `source` is the split's extraction; the captions' encoder is in the directory of a run. Raises DigestError where
+    `source` is the split's extraction; the captions' encoder is in the directory of a run. Raises DigestError if
     tables that are there were changed, and StageError as the kind's tables.
     """
     identity = {

@@ -1,7 +1,7 @@
 """The training loop of one process: build or restore, train an epoch, evaluate, keep the best.
 
 Everything random or scheduled is a function of (seed, epoch, step), so a run that was killed anywhere resumes from its
-last checkpoint with the losses of one that never stopped, on any number of processes. Only dropout, where an encoder
+last checkpoint with the losses of one that never stopped, on any number of processes. Only dropout, if an encoder
 has it, differs between numbers of processes, as it does between seeds.
 """
 
@@ -123,7 +123,7 @@ class Trainer:
         self._skipped = 0
 
     def run(self) -> tuple[dict[str, float], ...]:
-        """Train to the last epoch, from the last checkpoint where there is one; returns the metrics of every epoch.
+        """Train to the last epoch, from the last checkpoint if there is one; returns the metrics of every epoch.
 
         Raises NonFiniteLossError or CollapseError; the weights of the last checkpoint are sound.
         """

@@ -44,7 +44,7 @@ def prepare_process() -> None:
 
 
 def _interface(address: str) -> str | None:
-    """Return the name of the network interface with an IPv4 address; None where there is none, as with IPv6."""
+    """Return the name of the network interface with an IPv4 address; None if there is none, as with IPv6."""
     for name, found in psutil.net_if_addrs().items():
         if any(each.family == socket.AF_INET and each.address == address for each in found):
             return str(name)

@@ -14,7 +14,7 @@ from pipelines.tracking import Tracker
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
     """Evaluate the best checkpoint on the evaluation split; keeps the gallery, logs metrics and figures.
 
-    Raises StageError where there is no trained model yet.
+    Raises StageError if there is no trained model yet.
     """
     best = upstream["train"].output("best")
     config.mirror.pull_folder(best)
@@ -26,7 +26,7 @@ def evaluate_directory(
 ) -> StageReport:
     """Evaluate any model directory on the evaluation split, and complete an output directory with the results.
 
-    Raises StageError where the model does not fit the features, or a protocol the split, and DigestError where a file
+    Raises StageError if the model does not fit the features, or a protocol the split, and DigestError if a file
     of the model or of the shards was changed.
     """
     dataset, graphs = config.dataset, upstream["parse"].outputs if config.reads_graphs else {}

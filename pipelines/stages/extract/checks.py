@@ -35,7 +35,7 @@ def verify(splits: Sequence[Split], mirror: Mirror) -> None:
     """Read all feature shards, compare hash, places and sizes with their sidecars, and remove the broken ones.
 
     The stage itself only compares the size of a shard. A broken copy of a shard that is on the storage as well is
-    downloaded again. Raises StorageError where the storage does not answer.
+    downloaded again. Raises StorageError if the storage does not answer.
     """
     there = [path for split in splits for path in _readable(split, mirror)]
     broken: dict[Path, str] = {}
@@ -90,7 +90,7 @@ def _readable(split: Split, mirror: Mirror) -> list[Path]:
 
 
 def _reason(shard: Path, mirror: Mirror) -> str | None:
-    """Return why a shard is broken, None where it is not; a broken copy is downloaded from the storage again first."""
+    """Return why a shard is broken, None if it is not; a broken copy is downloaded from the storage again first."""
     reason = _defect(shard, mirror)
     if reason is None or mirror.address is None or mirror.is_read_only:
         return reason

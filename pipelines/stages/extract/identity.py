@@ -68,7 +68,7 @@ def _computed_identity(name: str, options: str, state: str) -> dict[str, Any]:  
 
 
 def _cached(mirror: Mirror, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the cache entry under a key, which is computed where there is none; a dry run does not keep it."""
+    """Return the cache entry under a key, which is computed if there is none; a dry run does not keep it."""
     entry = mirror.root / _CACHE / f"{key[:16]}.json"
     if not entry.is_file():
         content = compute()

@@ -34,7 +34,7 @@ NAME = "extract"
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:  # noqa: ARG001 (the first stage has none)
     """Find the shards that are there; `outputs` maps each split to its directory of shards.
 
-    Raises DatasetError if the data set is not as configured, and ConfigError where the extractor cannot be built.
+    Raises DatasetError if the data set is not as configured, and ConfigError if the extractor cannot be built.
     """
     splits = splits_of(config)
     archives = sum(len(split.summary.archives) for split in splits)
@@ -85,7 +85,7 @@ class Split:
 
     @property
     def skipped(self) -> list[dict[str, str]] | None:
-        """The skipped images and captions by the manifest; None where the split has never been complete."""
+        """The skipped images and captions by the manifest; None if the split has never been complete."""
         return self._manifest().get("skipped")
 
     @property

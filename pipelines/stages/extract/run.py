@@ -44,7 +44,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
 
     Raises StageError if more images of a split were skipped than `features.max_skipped` allows, if two images have a
     name in common by which published features are joined, or if several actors died of the same shard, and ClusterError
-    where Ray cannot be reached.
+    if Ray cannot be reached.
     """
     splits = splits_of(config)
     tracker.log_params({"features": config.features.model_dump(mode="json")})

@@ -42,7 +42,7 @@ def shard_plan(
 ) -> StagePlan:
     """Return the plan of a stage that makes shards; `outputs` maps each split to its directory of shards.
 
-    `made` summarises the output in a line, and is called where the stage is complete; `to_make` is a line about the
+    `made` summarises the output in a line, and is called if the stage is complete; `to_make` is a line about the
     work.
     """
     total = sum(len(shards.paths) for shards in splits.values())
@@ -144,7 +144,7 @@ class _Newest(BaseModel):
 
 
 def _read(data: bytes | None, record: Path) -> dict[str, Any] | None:
-    """Return the newest version; None where there is none, or a damaged record: then shards are made, not reused."""
+    """Return the newest version; None if there is none, or a damaged record: then shards are made, not reused."""
     if data is None:
         return None
     try:

@@ -25,7 +25,7 @@ _COMMONEST = 200
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
     """Make the missing shards on a pool of Ray actors, then write each split's manifest and log its counts.
 
-    Raises StageError if several actors died of the same shard, or a feature shard is missing, and ClusterError where
+    Raises StageError if several actors died of the same shard, or a feature shard is missing, and ClusterError if
     Ray cannot be reached.
     """
     splits = splits_of(config, upstream)

@@ -84,7 +84,7 @@ def _splits(config: PipelineConfig, upstream: Plans) -> list[tuple[str, SplitPat
 
 
 def _prepared(config: PipelineConfig, directory: Path) -> dict[str, Any] | None:
-    """Return the record of an earlier start's preparation; None where there is none, or some of it was changed."""
+    """Return the record of an earlier start's preparation; None if there is none, or some of it was changed."""
     with contextlib.suppress(DigestError, StageError):
         check_digests(directory, PREPARED)
         check_digests(directory)

@@ -152,7 +152,7 @@ def test_a_database_server_that_is_away(tmp_path: Path, silent_port: int) -> Non
 
 @pytest.mark.parametrize("uri", ["/some/folder", "file:///some/folder", "ftp://x"])
 def test_what_is_no_mlflow_address(tmp_path: Path, uri: str) -> None:
-    assert f"tracking.uri: '{uri}' is no address MLflow takes here" in refusal(tmp_path, f"tracking.uri={uri}")
+    assert f"tracking.uri: '{uri}' is not an address MLflow takes here" in refusal(tmp_path, f"tracking.uri={uri}")
 
 
 def test_files_of_the_text_encoder(tmp_path: Path) -> None:

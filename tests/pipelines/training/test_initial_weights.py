@@ -67,7 +67,7 @@ def test_a_model_of_an_earlier_format_is_refused_before_any_worker_starts(tmp_pa
 def test_another_kind_of_model_is_refused(tmp_path: Path) -> None:
     words = vocabulary("dog")
     keep_initial(saved(tmp_path / "champion", words, embed_dim=16), tmp_path, Mirror(tmp_path))
-    with pytest.raises(StageError, match=r"training\.initial is no model to start this one from.*do not fit"):
+    with pytest.raises(StageError, match=r"training\.initial is not a model to start this one from.*do not fit"):
         start_from_initial(build_model(**SPECIFICATION, vocabulary_size=len(words)), words, tmp_path)
 
 
@@ -100,5 +100,5 @@ def test_the_run_is_identified_by_what_it_begins_with(tmp_path: Path) -> None:
 
 def test_what_is_no_model_is_refused_before_any_work(tmp_path: Path) -> None:
     config = load_config(None, [f"work_dir={tmp_path / 'work'}", f"training.initial={tmp_path}"])
-    with pytest.raises(ConfigError, match=r"training\.initial: .* is no directory of a model"):
+    with pytest.raises(ConfigError, match=r"training\.initial: .* is not a directory of a model"):
         check_before_start(config)
