@@ -5,7 +5,7 @@ log.txt       a line for each start that has ended
 last.json     the record of the last finished retraining
 <identity>/   of each retraining: record.json, the hashes of its data, and its initial model
 
-All of it is kept on the storage as well, where there is one, and read from there: machines come and go.
+All of it is kept on the storage as well, if there is one, and read from there: machines come and go.
 """
 
 import os
@@ -32,7 +32,7 @@ class Journal:
         self.folder, self._mirror = folder, mirror
 
     def last(self) -> dict[str, Any] | None:
-        """Return the record of the last finished retraining; None where there is none."""
+        """Return the record of the last finished retraining; None if there is none."""
         return self._read(self.folder / LAST)
 
     def start(self, identity: str, choose: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -43,15 +43,11 @@ class Journal:
         chosen = self._read(self.of(identity) / START)
         if chosen is None:
             chosen = choose()
-            self.keep_start(identity, chosen)
+            self._write(self.of(identity) / START, chosen)
         return chosen
 
-    def keep_start(self, identity: str, start: Mapping[str, Any]) -> None:
-        """Keep the initial model of a retraining."""
-        self._write(self.of(identity) / START, start)
-
     def data(self, identity: str, split: str) -> DataManifest | None:
-        """Return the hashes of a split in a retraining; None where there are none."""
+        """Return the hashes of a split in a retraining; None if there are none."""
         data = self._mirror.read(self.of(identity) / f"{split}.npz")
         if data is None:
             return None

@@ -4,8 +4,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from pipelines.config import PipelineConfig, load_config
+from pipelines.evaluation.commands import check_named
 from pipelines.evaluation.rsum import Rsum
-from pipelines.runtime.cli import console
+from pipelines.registry.models import (
+    CHALLENGER,
+    CHAMPION,
+    aliases_of,
+    current_version,
+    set_alias,
+    tag_version,
+    tags_of,
+)
+from pipelines.runtime.cli import console, make_parser, say
 from pipelines.runtime.stage import StageError, StageReport, manifest_in
 from vse_core.digests import DigestError
 
@@ -17,13 +28,25 @@ DECISION_TAG, BEFORE_TAG = "vse.decision", "vse.champion_before"
 class Decision:
     """A decision about a challenger.
 
-    `champion` is the version that it was compared with; None where there was none.
+    `champion` is the version that it was compared with; None if there was none.
     """
 
     promoted: bool
     challenger: int
     champion: int | None
     reason: str
+
+
+def judge(config: PipelineConfig, reference: str | None = None) -> Decision:
+    """Promote a challenger of the configured model, by default its alias "challenger", if `promote` finds it better.
+
+    Both are evaluated on the data and features of the configuration. Raises as `promote`.
+    """
+    from pipelines.evaluation.named_models import compare_references, measure_reference  # torch
+
+    compare, measure = partial(compare_references, config), partial(measure_reference, config)
+    guards = config.registry.guards
+    return promote(config.registered_model, config.tracking_uri, guards, compare, measure, reference)
 
 
 def promote(
@@ -41,8 +64,6 @@ def promote(
     better than chance. A champion that cannot be loaded counts as none. Raises StageError if there is no such
     challenger, it cannot be loaded, it does not fit the features, or a guarded metric is unknown.
     """
-    from pipelines.registry.models import CHAMPION, aliases_of, set_alias, tag_version
-
     challenger = challenger_of(name, reference, uri)
     _require_loadable(name, challenger, uri)
     champion, reason = aliases_of(name, uri).get(CHAMPION), "the first model: there was no champion"
@@ -69,8 +90,6 @@ def challenger_of(name: str, reference: str | None, uri: str) -> int:
 
     Raises StageError if there is no such version, or it is of another model.
     """
-    from pipelines.registry.models import CHALLENGER, current_version
-
     pinned, _ = current_version(reference or f"{name}@{CHALLENGER}", uri)
     found, _, version = pinned.partition("/")
     if found != name:
@@ -86,7 +105,7 @@ def unreadable(reference: str, uri: str) -> str | None:
 
     Raises RegistryError if there is no such model, or MLflow does not answer.
     """
-    from pipelines.retrieval.search_model import SearchError, load_search_model
+    from pipelines.retrieval.search_model import SearchError, load_search_model  # torch and FAISS
 
     try:
         load_search_model(reference, uri)
@@ -104,8 +123,6 @@ def _require_loadable(name: str, version: int, uri: str) -> None:
 
 def clear(name: str, uri: str) -> int:
     """Leave a model without a champion; returns the version that was champion. Raises StageError if none was."""
-    from pipelines.registry.models import CHAMPION, aliases_of, set_alias, tag_version
-
     champion = aliases_of(name, uri).get(CHAMPION)
     if champion is None:
         raise StageError(f"{NAME}: the registered model {name!r} has no champion to clear")
@@ -119,8 +136,6 @@ def rollback(name: str, uri: str) -> tuple[int, int]:
 
     Raises StageError if there is no champion, none before it, or that one cannot be loaded.
     """
-    from pipelines.registry.models import CHAMPION, aliases_of, set_alias, tag_version, tags_of
-
     champion = aliases_of(name, uri).get(CHAMPION)
     if champion is None:
         raise StageError(f"{NAME}: the registered model {name!r} has no champion to go back from")
@@ -171,11 +186,6 @@ def guarded_falls(
 
 def main() -> None:
     """Read the command line, and promote a version, roll back, or clear the champion."""
-    from pipelines.config import load_config
-    from pipelines.evaluation.commands import check_named
-    from pipelines.evaluation.named_models import compare_references, measure_reference
-    from pipelines.runtime.cli import make_parser, say
-
     parser = make_parser()
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--model", metavar="MODEL", help="the challenger (default: NAME@challenger, the newest)")
@@ -194,7 +204,6 @@ def main() -> None:
         lost, won = rollback(name, uri)
         say(f"{name}/{won} is champion again, in place of version {lost}")
     else:
-        compare, measure = partial(compare_references, config), partial(measure_reference, config)
-        decision = promote(name, uri, config.registry.guards, compare, measure, options.model)
+        decision = judge(config, options.model)
         verdict = "is champion now" if decision.promoted else "is not promoted"
         say(f"{name}/{decision.challenger} {verdict}: {decision.reason}")

@@ -1,35 +1,31 @@
-"""Scheduled retraining: where the data has grown, train a challenger, and promote it where it is better."""
-
-from __future__ import annotations
+"""Scheduled retraining: if the data has grown, train a challenger, and promote it if it is better."""
 
 import time
 from dataclasses import asdict, fields
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pipelines.config import PipelineConfig
+from pipelines.config import PipelineConfig, load_config
+from pipelines.registry.models import CHAMPION, aliases_of, find_model
 from pipelines.retraining.journal import Journal, now
-from pipelines.runtime.cli import console
+from pipelines.retraining.promotion import Decision, judge, unreadable
+from pipelines.runtime.cli import console, make_parser, say
 from pipelines.runtime.file_hashes import kept_hashes
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import Plans, fingerprint, manifest_in
 from pipelines.stages.registry import STAGES
 from pipelines.stages.runner import plan_stages, run_stages
+from pipelines.tracking import PipelineRuns, Tracker
 from preprocessing.datasets import build_dataset
 from preprocessing.extraction.split_hashes import DataManifest, DatasetDiff
 from preprocessing.storage.redaction import redacted
-
-if TYPE_CHECKING:
-    from pipelines.retraining.promotion import Decision
-    from pipelines.tracking import Tracker
 
 NAME = "retrain"
 
 
 def retrain(config: PipelineConfig) -> str:
-    """Retrain where data or settings are new; return the outcome in a line.
+    """Retrain if data or settings are new; return the outcome in a line.
 
-    Raises BusyError if another retraining of this model is running, and StageError where a stage cannot do its work.
+    Raises BusyError if another retraining of this model is running, and StageError if a stage cannot do its work.
     """
     journal = _journal(config)
     with exclusive(config.mirror, journal.folder):
@@ -84,10 +80,6 @@ def _train_and_judge(
     config: PipelineConfig, journal: Journal, identity: str, last: dict[str, Any] | None
 ) -> dict[str, Any]:
     """Bring all stages up to date and compare the challenger with the champion; returns the record."""
-    from pipelines.evaluation.named_models import compare_references, measure_reference
-    from pipelines.retraining.promotion import promote
-    from pipelines.tracking import PipelineRuns
-
     began, clock = now(), time.monotonic()
     manifests = _manifests(config)
     growth = _growth(manifests, journal, last)
@@ -99,13 +91,10 @@ def _train_and_judge(
     ):
         tracker.set_tags({"vse.new": _changes(growth)})
         start = journal.start(identity, lambda: _starting_model(config))
-        started, start = _started(config, start)
-        journal.keep_start(identity, start)  # a restart begins from the same weights
+        started = _started(config, start["version"])
         plans = run_stages(started, STAGES, within=tracker.run_id)
-        name, guards = config.registered_model, config.registry.guards
-        challenger = f"{name}/{_registered_version(plans)}"
-        compare, measure = partial(compare_references, started), partial(measure_reference, started)
-        decision = promote(name, config.tracking_uri, guards, compare, measure, challenger)
+        version = manifest_in(plans["register"].directory)["model_uri"].rpartition("/")[2]
+        decision = judge(started, f"{config.registered_model}/{version}")
         record = {
             "identity": identity,
             "outcome": "promoted" if _is_champion(decision) else "refused",
@@ -147,33 +136,22 @@ def _changes(growth: dict[str, DatasetDiff]) -> str:
 
 
 def _starting_model(config: PipelineConfig) -> dict[str, Any]:
-    """Return the version that training starts from; None if it starts from scratch."""
-    from pipelines.registry.models import CHAMPION, aliases_of
-
-    if config.retrain.start == "scratch":
-        return {"version": None}
-    return {"version": aliases_of(config.registered_model, config.tracking_uri).get(CHAMPION)}
-
-
-def _started(config: PipelineConfig, start: dict[str, Any]) -> tuple[PipelineConfig, dict[str, Any]]:
-    """Return the configuration with the initial model, and its version; from scratch if that cannot be loaded."""
-    from pipelines.registry.models import find_model
-    from pipelines.retraining.promotion import unreadable
-
-    if start["version"] is None:
-        return config, start
-    reference = f"{config.registered_model}/{start['version']}"
-    problem = unreadable(reference, config.tracking_uri)
-    if problem is not None:
-        told = f"{reference}, the champion, cannot be loaded: training starts from scratch ({problem})"
+    """Return the version that training starts from: the champion if it can be loaded, or None."""
+    name, uri = config.registered_model, config.tracking_uri
+    champion = aliases_of(name, uri).get(CHAMPION) if config.retrain.start == "champion" else None
+    if champion is not None and (problem := unreadable(f"{name}/{champion}", uri)):
+        told = f"{name}/{champion}, the champion, cannot be loaded: training starts from scratch ({problem})"
         console(stderr=True).print(told, soft_wrap=True)
-        return config, {"version": None}
-    training = config.training.model_copy(update={"initial": find_model(reference, config.tracking_uri)[1]})
-    return config.model_copy(update={"training": training}), start
+        champion = None
+    return {"version": champion}
 
 
-def _registered_version(plans: Plans) -> int:
-    return int(manifest_in(plans["register"].directory)["model_uri"].rpartition("/")[2])
+def _started(config: PipelineConfig, version: int | None) -> PipelineConfig:
+    """Return the configuration with the initial model."""
+    if version is None:
+        return config
+    _, model = find_model(f"{config.registered_model}/{version}", config.tracking_uri)
+    return config.model_copy(update={"training": config.training.model_copy(update={"initial": model})})
 
 
 def _is_champion(decision: Decision) -> bool:
@@ -197,7 +175,7 @@ def _data_record(plans: Plans, split: str, growth: DatasetDiff) -> dict[str, Any
 
 def _shards(manifest: dict[str, Any]) -> dict[str, int]:
     counts = {**manifest, **manifest["counts"]}
-    return {"all": counts["shards"], "taken_over": counts["reused_shards"]}
+    return {"all": counts["shards"], "reused": counts["reused_shards"]}
 
 
 def _log(record: dict[str, Any], tracker: Tracker) -> None:
@@ -224,10 +202,7 @@ def _summary(record: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Read the command line, and retrain where there is new data."""
-    from pipelines.config import load_config
-    from pipelines.runtime.cli import make_parser, say
-
+    """Read the command line, and retrain if there is new data."""
     options = make_parser().parse_args()
     config = load_config(options.config, options.set)
     say(preview(config) if options.dry_run else retrain(config))
