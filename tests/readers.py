@@ -37,7 +37,7 @@ from preprocessing.captions.adversarial.files import (
     read_adversarials,
     write_adversarials,
 )
-from preprocessing.captions.graph_shards import counts_path, read_counts, read_graphs
+from preprocessing.captions.graph_shards import counts_path, read_captions, read_counts
 from preprocessing.captions.pools import Pools, PoolsError
 from preprocessing.captions.role_graphs import RoleGraphError, read_role_graphs
 from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
@@ -172,7 +172,7 @@ def read_shards(folder: Path) -> None:
         reader.features(image), reader.grid(image), reader.meta(image)
     list(read_records(folder / "shard-00000.tar"))
     list(read_arrays(folder / "shard-00000.tar", ["grid"]))
-    list(read_graphs(folder / "shard-00000.tar"))
+    list(read_captions(folder))
     verify_shard(folder / "shard-00000.tar", deep=True)
 
 

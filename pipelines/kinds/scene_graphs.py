@@ -31,22 +31,20 @@ def graphs_of(split: SplitData) -> Iterator[list[SceneGraph]]:
 
     Raises StageError if there are none, or they are of other captions than the features.
     """
-    from preprocessing.captions.graph_shards import read_graphs
-    from preprocessing.shards.split_index import shard_paths
+    from preprocessing.captions.graph_shards import read_captions
 
     directory = require_graphs(split)
-    images = (record for path in shard_paths(directory) for record in read_graphs(path))
+    images = read_captions(directory)
     for image in range(len(split.reader)):
-        meta = split.reader.meta(image)
-        image_id, captions = next(images, (None, []))
-        expected = (meta["image_id"], [caption["caption_id"] for caption in meta["captions"]])
-        if (image_id, [caption_id for caption_id, _ in captions]) != expected:
+        meta, captions = split.reader.meta(image), next(images, [])
+        expected = [(meta["image_id"], caption["caption_id"]) for caption in meta["captions"]]
+        if [(caption.image_id, caption.caption_id) for caption in captions] != expected:
             raise StageError(
                 f"parse: the graphs in {directory} are not of the captions in {split.reader.directory}: image {image} "
-                f"is {image_id!r}, where the features have {meta['image_id']!r}; delete the folder and run "
-                f"`{command('parse')}` again with the same options"
+                f"is {meta['image_id']!r} in the features; delete the folder and run `{command('parse')}` again with "
+                "the same options"
             )
-        yield [graph for _, graph in captions]
+        yield [caption.graph for caption in captions]
 
 
 def write_pools(settings: KindSettings, train: SplitData, directory: Path) -> Pools:

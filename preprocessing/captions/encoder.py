@@ -23,19 +23,19 @@ class CaptionEncoder(Protocol):
 
     @property
     def vocabulary(self) -> Vocabulary | None:
-        """The words it knows; None where its tokens are pieces of words."""
+        """Return the words it knows; None if its tokens are pieces of words."""
 
     def __len__(self) -> int:
-        """Number of token ids: all are below it."""
+        """Return the number of token ids: all are below it."""
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a caption, at least one; the end of a caption that is too long is cut off."""
+        """Return token ids of a caption, at least one; the end of a caption that is too long is cut off."""
 
     def truncates(self, text: str) -> bool:
         """Return whether a caption is too long for the text encoder."""
 
     def encode_words(self, text: str) -> tuple[list[int], list[int]]:
-        """Token ids of a caption, and the number of each one's word; -1 for tokens that belong to none."""
+        """Return token ids of a caption, and the number of each one's word; -1 for tokens that belong to none."""
 
     def augment(
         self, ids_L: npt.NDArray[np.int32], words_L: npt.NDArray[np.int16], rng: np.random.Generator, keep_ends: bool
@@ -50,7 +50,7 @@ class CaptionEncoder(Protocol):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what :meth:`save` has written; ValueError where the file cannot be read."""
+        """Read what :meth:`save` has written; raise ValueError if the file cannot be read."""
 
 
 def save_caption_encoder(encoder: CaptionEncoder, directory: Path) -> None:

@@ -41,7 +41,7 @@ def counts_path(shard: Path) -> Path:
 
 
 def read_counts(shard: Path) -> GraphCounts:
-    """Read the counts of a shard that :func:`parse_shard` has made; ShardError where they are damaged."""
+    """Read the counts of a shard that :func:`parse_shard` has made; raise ShardError if they are damaged."""
     path = counts_path(shard)
     with damage_as(ShardError, f"the counts {path} cannot be read", FIX):
         return GraphCounts.from_json(parse_json(path.read_bytes()))
@@ -59,15 +59,21 @@ def parse_shard(spec: ParseSpec, nlp: Language, batch_size: int) -> GraphCounts:
     records = list(read_records(spec.features))
     texts = [caption["text"] for _, record in records for caption in record["captions"]]
     parsed = list(parse_captions(nlp, texts, batch_size))
-    counts, captions = GraphCounts.of(parsed), iter(parsed)
-    samples = (Sample(key, {}, {**record, "captions": _captions(record, captions)}) for key, record in records)
+    counts, of_captions = GraphCounts.of(parsed), iter(parsed)
+    samples = []
+    for key, record in records:
+        captions = [
+            {**caption, "tokens": said.tokens, "graph": said.graph.to_json(), "problem": said.problem}
+            for caption, said in zip(record["captions"], of_captions, strict=False)
+        ]
+        samples.append(Sample(key, {}, {**record, "captions": captions}))
     write_shard(spec.path, samples, spec.fingerprint)
     write_json_atomic(counts_path(spec.path), counts.to_json())
     return counts
 
 
 def read_captions(directory: Path) -> Iterator[list[TokenizedCaption]]:
-    """Yield the parsed captions of a split, image by image; ShardError where a shard is missing or damaged."""
+    """Yield the parsed captions of a split, image by image; raise ShardError if a shard is missing or damaged."""
     for path in shard_paths(directory):
         with damage_as(ShardError, f"shard {path} holds no graphs", FIX):
             for _, record in read_records(path):
@@ -80,23 +86,6 @@ def read_captions(directory: Path) -> Iterator[list[TokenizedCaption]]:
                     )
                     for caption in record["captions"]
                 ]
-
-
-def read_graphs(shard: Path) -> Iterator[tuple[str, list[tuple[str, SceneGraph]]]]:
-    """Yield each image's id and its captions' ids with their graphs; ShardError where the shard is damaged."""
-    with damage_as(ShardError, f"shard {shard} holds no graphs", FIX):
-        for _, record in read_records(shard):
-            graphs = [(caption["caption_id"], SceneGraph.from_json(caption["graph"])) for caption in record["captions"]]
-            yield record["image_id"], graphs
-
-
-def _captions(record: Mapping[str, Any], parsed: Iterator[ParsedCaption]) -> list[dict[str, Any]]:
-    """The captions of an image's record with what they say, taken from the parsed captions of all."""
-    found = [(caption, next(parsed)) for caption in record["captions"]]
-    return [
-        {**caption, "tokens": said.tokens, "graph": said.graph.to_json(), "problem": said.problem}
-        for caption, said in found
-    ]
 
 
 @dataclass

@@ -32,7 +32,7 @@ class RoleGraphError(ValueError):
 
 
 def spaced_words(text: str) -> list[str]:
-    """The words of a caption, in lower case, as its role graph counts them."""
+    """Return the words of a caption, in lower case, as its role graph counts them."""
     return text.lower().split()
 
 
@@ -54,28 +54,21 @@ class SpacedWords:
         return len(self.vocabulary)
 
     def encode(self, text: str) -> list[int]:
-        """Word ids of a caption, <unk> for a word that is not known; a caption without words is one <unk>."""
-        ids = [self.vocabulary.find(word) for word in spaced_words(text)[:LONGEST]]
-        return [self.vocabulary.UNK if word_id is None else word_id for word_id in ids] or [self.vocabulary.UNK]
+        """Return word ids of a caption, <unk> for an unknown word; a caption without words is one <unk>."""
+        return self.vocabulary.ids(spaced_words(text)[:LONGEST]) or [self.vocabulary.UNK]
 
     def truncates(self, text: str) -> bool:
         """Return whether a caption has more than thirty words."""
         return len(spaced_words(text)) > LONGEST
 
     def encode_words(self, text: str) -> tuple[list[int], list[int]]:
-        """Word ids as :meth:`encode` gives them, and their numbers."""
+        """Return word ids as :meth:`encode` gives them, and their numbers."""
         ids = self.encode(text)
         return ids, list(range(len(ids)))
 
-    def augment(
-        self,
-        ids_L: npt.NDArray[np.int32],
-        words_L: npt.NDArray[np.int16],  # noqa: ARG002
-        rng: np.random.Generator,
-        keep_ends: bool,  # noqa: ARG002
-    ) -> npt.NDArray[np.int32]:
-        """Raise a ValueError, as role graphs name words by their places."""
-        raise ValueError(f"captions with role graphs cannot be varied by {rng}: {len(ids_L)} words are named by place")
+    def augment(self, ids_L: npt.NDArray[np.int32], *_: object, **__: object) -> npt.NDArray[np.int32]:
+        """Raise a ValueError, as role graphs name words by their positions."""
+        raise ValueError(f"captions with role graphs cannot be varied: {len(ids_L)} words are named by position")
 
     def save(self, path: Path) -> None:
         """Write the words as JSON in the format of the released vocabularies."""
@@ -83,13 +76,13 @@ class SpacedWords:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what :meth:`save` has written; VocabularyError where the file cannot be read."""
+        """Read what :meth:`save` has written; raise VocabularyError if the file cannot be read."""
         return cls(Vocabulary.load(path))
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """One action or one entity: its role's place in `ROLES`, and its words' places in the caption cut at spaces."""
+    """One action or one entity: its role's index in `ROLES`, and its words' positions in the caption cut at spaces."""
 
     role: int
     words: tuple[int, ...]
@@ -97,7 +90,7 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class RoleGraph:
-    """One caption: actions and entities in the order of the file; `links`, the places of an action and its entity."""
+    """One caption: actions and entities in the order of the file; `links`, the indices of an action and its entity."""
 
     actions: tuple[Phrase, ...]
     entities: tuple[Phrase, ...]
@@ -117,25 +110,13 @@ def read_role_graphs(path: Path | str) -> dict[str, RoleGraph]:
     return {caption: _graph(value, f"{path}, caption {caption!r:.80}") for caption, value in content.items()}
 
 
-def graphs_of(captions: Iterable[str], graphs: Mapping[str, RoleGraph]) -> list[RoleGraph]:
-    """The graph of each caption; RoleGraphError where a caption has none."""
-    captions = list(captions)
-    missing = [caption for caption in captions if caption not in graphs]
-    if missing:
-        raise RoleGraphError(
-            f"{len(missing):,} of {len(captions):,} captions have no role graph, the first is {missing[0]!r:.80}; "
-            f"{_ORIGIN}"
-        )
-    return [graphs[caption] for caption in captions]
-
-
 @dataclass(frozen=True, slots=True)
 class RoleGraphTable:
     """Role graphs of all captions of a split, some 300 bytes a caption.
 
-    As in the released code a caption is cut at its spaces, and after `LONGEST` words; of the phrases the first that
-    begin before count, `ACTIONS` actions and `ENTITIES` entities of them. Tables of words tell which of them an action
-    or entity consists of, none where there is none; `linked_CAE` whether an entity has a part in an action.
+    As in the released code a caption is cut at its spaces, and after `LONGEST` words; the first `ACTIONS` actions and
+    `ENTITIES` entities that begin before that count. Tables of words tell which of them an action or entity consists
+    of; `linked_CAE` whether an entity has a part in an action.
     """
 
     actions_CAL: npt.NDArray[np.bool_]
@@ -145,17 +126,23 @@ class RoleGraphTable:
 
     @classmethod
     def build(cls, captions: Iterable[str], graphs: Mapping[str, RoleGraph]) -> Self:
-        """Look the graphs of captions up; RoleGraphError where one is missing, or names words that are not there."""
+        """Look the graphs of captions up; raise RoleGraphError if one is missing, or names words beyond the caption."""
         captions = list(captions)
-        found, count = graphs_of(captions, graphs), len(captions)
+        missing = [caption for caption in captions if caption not in graphs]
+        if missing:
+            raise RoleGraphError(
+                f"{len(missing):,} of {len(captions):,} captions have no role graph, the first is "
+                f"{missing[0]!r:.80}; {_ORIGIN}"
+            )
+        count = len(captions)
         table = cls(
             actions_CAL=np.zeros((count, ACTIONS, LONGEST), dtype=np.bool_),
             entities_CEL=np.zeros((count, ENTITIES, LONGEST), dtype=np.bool_),
             roles_CE=np.zeros((count, ENTITIES), dtype=np.int64),
             linked_CAE=np.zeros((count, ACTIONS, ENTITIES), dtype=np.bool_),
         )
-        for row, (caption, graph) in enumerate(zip(captions, found, strict=True)):
-            words = len(spaced_words(caption))
+        for row, caption in enumerate(captions):
+            graph, words = graphs[caption], len(spaced_words(caption))
             if any(max(phrase.words) >= words for phrase in (*graph.actions, *graph.entities)):
                 raise RoleGraphError(
                     f"caption {caption!r:.80}: {words} words, cut at spaces, do not fit its role graph; the graphs "
@@ -170,7 +157,7 @@ class RoleGraphTable:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Map the arrays that :meth:`save` has written; ShardError where they are damaged."""
+        """Map the arrays that :meth:`save` has written; raise ShardError if they are damaged."""
         return cls(**map_fields(cls, directory))
 
     def __len__(self) -> int:
@@ -178,7 +165,7 @@ class RoleGraphTable:
         return len(self.roles_CE)
 
     def select(self, captions_B: npt.NDArray[np.integer], longest: int) -> dict[str, npt.NDArray[Any]]:
-        """The graphs of some captions, by the names of the attributes; `longest` of them has L words."""
+        """Return the graphs of some captions, by the names of the attributes; `longest` of them has L words."""
         return {
             "actions_CAL": self.actions_CAL[captions_B, :, :longest],
             "entities_CEL": self.entities_CEL[captions_B, :, :longest],
@@ -187,25 +174,26 @@ class RoleGraphTable:
         }
 
     def _set_graph(self, row: int, graph: RoleGraph) -> None:
-        places: dict[str, dict[int, int]] = {}
-        for kind, phrases, words_PL in (
-            ("actions", graph.actions, self.actions_CAL[row]),
-            ("entities", graph.entities, self.entities_CEL[row]),
-        ):
-            begun = [number for number, phrase in enumerate(phrases) if min(phrase.words) < LONGEST][: len(words_PL)]
-            places[kind] = {number: place for place, number in enumerate(begun)}
-            for number, place in places[kind].items():
-                words_PL[place, [word for word in phrases[number].words if word < LONGEST]] = True
-        for number, place in places["entities"].items():
-            self.roles_CE[row, place] = graph.entities[number].role
+        actions = _set_words(graph.actions, self.actions_CAL[row])
+        entities = _set_words(graph.entities, self.entities_CEL[row])
+        for number, index in entities.items():
+            self.roles_CE[row, index] = graph.entities[number].role
         for action, entity in graph.links:
-            if action in places["actions"] and entity in places["entities"]:
-                self.linked_CAE[row, places["actions"][action], places["entities"][entity]] = True
+            if action in actions and entity in entities:
+                self.linked_CAE[row, actions[action], entities[entity]] = True
+
+
+def _set_words(phrases: tuple[Phrase, ...], words_PL: npt.NDArray[np.bool_]) -> dict[int, int]:
+    """Mark the words of the phrases that count; return the row of each of these, by its number."""
+    begun = [number for number, phrase in enumerate(phrases) if min(phrase.words) < LONGEST][: len(words_PL)]
+    for row, number in enumerate(begun):
+        words_PL[row, [word for word in phrases[number].words if word < LONGEST]] = True
+    return {number: row for row, number in enumerate(begun)}
 
 
 def _graph(value: object, where: str) -> RoleGraph:
-    """A graph as the file has it; links that name phrases which are not there are left out, as in the released code."""
-    if not (isinstance(value, list) and len(value) == 2 and isinstance(value[0], dict) and isinstance(value[1], list)):
+    """Read a graph of the file; links that name unknown phrases are left out, as in the released code."""
+    if not (isinstance(value, list) and [type(part) for part in value] == [dict, list]):
         raise RoleGraphError(f"{where}: {value!r:.80} where [phrases by name, links] are needed")
     actions: dict[str, Phrase] = {}
     entities: dict[str, Phrase] = {}
@@ -214,7 +202,9 @@ def _graph(value: object, where: str) -> RoleGraph:
         if role == _ACTION:
             actions[name] = Phrase(0, words)
         elif role != _ROOT:
-            entities[name] = Phrase(_place(role), words)
+            # Parts of a phrase that is told in pieces, and references to one, have its role.
+            role = role.removeprefix("C-").removeprefix("R-")
+            entities[name] = Phrase(ROLES.index(role) if role in ROLES else len(ROLES) - 1, words)
     links = []
     for link in value[1]:
         if not isinstance(link, list) or len(link) < 2 or not all(isinstance(name, str) for name in link[:2]):
@@ -225,19 +215,15 @@ def _graph(value: object, where: str) -> RoleGraph:
 
 
 def _role_and_words(node: object, where: str) -> tuple[str, tuple[int, ...]]:
-    role = node.get("role") if isinstance(node, dict) else None
-    words = node.get("spans") if isinstance(node, dict) else None
-    is_words = isinstance(words, list) and bool(words) and all(type(word) is int and word >= 0 for word in words)
-    if not isinstance(role, str) or not is_words:
-        raise RoleGraphError(f"{where}: {node!r:.80} where a role and spans, places of words, are needed")
-    assert isinstance(words, list)
+    fields: dict[str, Any] = node if isinstance(node, dict) else {}
+    role, words = fields.get("role"), fields.get("spans")
+    if not (isinstance(role, str) and isinstance(words, list) and words and all(map(_is_position, words))):
+        raise RoleGraphError(f"{where}: {node!r:.80} where a role and spans, positions of words, are needed")
     return role, tuple(words)
 
 
-def _place(role: str) -> int:
-    # Parts of a phrase that is told in pieces, and references to one, have its role.
-    role = role.removeprefix("C-").removeprefix("R-")
-    return ROLES.index(role) if role in ROLES else len(ROLES) - 1
+def _is_position(word: object) -> bool:
+    return type(word) is int and word >= 0
 
 
 _ORIGIN = (

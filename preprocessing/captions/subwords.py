@@ -1,6 +1,5 @@
 """Tokenizers of pretrained text encoders (WordPiece, BPE, SentencePiece), with the words that tokens belong to."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -26,7 +25,7 @@ class TokenizerError(ValueError):
 
 
 class SubwordTokenizer:
-    """The tokenizer of a pretrained text encoder; TokenizerError unless its truncation and padding are set.
+    """The tokenizer of a pretrained text encoder, with truncation and padding.
 
     Differs from the library's tokenizers, and changes the one that is given: a special entry written in a caption
     ("[MASK]") is text like any other, unless it is one of SentencePiece's own pieces.
@@ -35,15 +34,11 @@ class SubwordTokenizer:
     FILE: ClassVar[str] = "tokenizer.json"
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        if tokenizer.truncation is None or tokenizer.padding is None:
-            raise TokenizerError(
-                "the tokenizer has no truncation or no padding, as those of earlier versions had none: train or import "
-                "the model again"
-            )
         self._tokenizer = tokenizer
         tokenizer.encode_special_tokens = True
-        self.pad_id: int = tokenizer.padding["pad_id"]
-        self._length: int | None = tokenizer.padding["length"]
+        padding: Any = tokenizer.padding
+        self.pad_id: int = padding["pad_id"]
+        self._length: int | None = padding["length"]
         self.vocabulary = None  # its tokens are pieces of words
         self._size = 1 + max(tokenizer.get_vocab().values(), default=0)
         masks = (tokenizer.token_to_id(name) for name in _MASKS)
@@ -56,9 +51,10 @@ class SubwordTokenizer:
         """Take the tokenizer that comes with a pretrained model: a local folder, or a name on the hub.
 
         With ``for_tower`` the text tower's own pooled state is used, for which SigLIP pads captions to its positions.
-        TokenizerError: there is none, or it is none of the `tokenizers` library.
+        Raises TokenizerError if there is none, or another than those of the `tokenizers` library.
         """
-        from transformers import AutoConfig  # takes seconds, and a saved tokenizer does without
+        # It takes seconds to import, and a saved tokenizer does without.
+        from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 
         folder = Path(weights).expanduser()
         local = folder.is_dir()
@@ -71,7 +67,11 @@ class SubwordTokenizer:
             config = AutoConfig.from_pretrained(name, **origin)
             if hasattr(config, "auto_map"):
                 raise ValueError("config.json names code of its own, auto_map, which never runs here")
-            loaded = _fast_tokenizer(name, origin)
+            loaded: Any = None
+            with suppress(ImportError):  # SentencePiece need not be installed
+                loaded = AutoTokenizer.from_pretrained(name, **origin)
+            if getattr(loaded, "backend_tokenizer", None) is None:  # SigLIP's folders have a tokenizer.json as well
+                loaded = PreTrainedTokenizerFast.from_pretrained(name, **origin)
             tokenizer = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
             positions = getattr(config.get_text_config(), "max_position_embeddings", MAX_TOKENS)
             tokenizer.enable_truncation(min(MAX_TOKENS, positions, loaded.model_max_length))
@@ -81,23 +81,22 @@ class SubwordTokenizer:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what :meth:`save` has written; TokenizerError if the file is missing or damaged."""
+        """Read what :meth:`save` has written; raise TokenizerError if the file is missing or damaged."""
         with damage_as(TokenizerError, f"cannot read the tokenizer {path}", "copy it from the model again"):
-            tokenizer = Tokenizer.from_str(Path(path).read_text(encoding="utf-8"))
-        try:
-            return cls(tokenizer)
-        except TokenizerError as error:
-            raise TokenizerError(f"{path}: {error}") from error
+            tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+            if tokenizer.truncation is None or tokenizer.padding is None:
+                raise ValueError("it has no truncation or no padding, as those of earlier versions: train again")
+        return cls(tokenizer)
 
     def __len__(self) -> int:
         return self._size
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a caption with the special ones around it, as many as the text encoder reads."""
+        """Return token ids of a caption with the special ones around it, as many as the text encoder reads."""
         return self._tokenizer.encode(text).ids or [self.pad_id]
 
     def encode_words(self, text: str) -> tuple[list[int], list[int]]:
-        """Token ids as :meth:`encode` gives them, and the number of each one's word; -1 for special tokens.
+        """Return token ids as :meth:`encode` does, and the number of each one's word; -1 for special tokens.
 
         A tokenizer that does not tell words makes each token a word of its own.
         """
@@ -128,15 +127,4 @@ class SubwordTokenizer:
 
     def save(self, path: Path) -> None:
         """Write it in the format of the ``tokenizers`` library; the bytes depend on pieces and settings alone."""
-        write_bytes_atomic(Path(path), self._tokenizer.to_str().encode() + b"\n")
-
-
-def _fast_tokenizer(name: str, origin: Mapping[str, bool]) -> Any:
-    """Load a tokenizer as transformers does; if that is one of SentencePiece (SigLIP), load its tokenizer.json."""
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
-    with suppress(ImportError):  # SentencePiece need not be installed
-        loaded = AutoTokenizer.from_pretrained(name, **origin)
-        if getattr(loaded, "backend_tokenizer", None) is not None:
-            return loaded
-    return PreTrainedTokenizerFast.from_pretrained(name, **origin)
+        write_bytes_atomic(path, self._tokenizer.to_str().encode() + b"\n")

@@ -1,14 +1,12 @@
 """The words a text encoder knows, in the JSON format of the released VSE++/VSE-infinity vocabularies."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +15,6 @@ from preprocessing.captions.augment import augment_tokens
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import write_bytes_atomic
 
-if TYPE_CHECKING:
-    from nltk.tokenize.destructive import NLTKWordTokenizer
-
-
 # Plain captions: words (hyphens inside), commas that stand alone, and one full stop at the end, if any.
 _PLAIN = re.compile(r"(?:(?:[a-z0-9]+(?:-[a-z0-9]+)*|,)(?: +|(?=\.)|$))*(\.?)")
 # Words without an apostrophe that the Treebank rules cut in two ("can", "not").
@@ -28,7 +22,7 @@ _CONTRACTED = re.compile(r"\b(?:cannot|gimme|gonna|gotta|lemme|wanna)\b")
 
 
 @cache
-def _word_tokenizer() -> NLTKWordTokenizer:
+def _word_tokenizer() -> Any:
     # Imported at the first caption: nltk takes seconds to import, and most commands never tokenise.
     from nltk.tokenize.destructive import NLTKWordTokenizer
 
@@ -124,37 +118,37 @@ class Vocabulary:
 
     @property
     def vocabulary(self) -> Self:
-        """The words themselves, as every caption encoder that reads words has them."""
+        """Return the words themselves, as every caption encoder that reads words has them."""
         return self
 
     def __len__(self) -> int:
         return len(self._words)
 
-    def __contains__(self, word: object) -> bool:
-        return word in self._ids
-
     def word(self, token_id: int) -> str:
-        """The entry with this id (special entries included)."""
+        """Return the entry with this id (special entries included)."""
         return self._words[token_id]
 
     def find(self, word: str) -> int | None:
-        """The id of a word, None where it is not known."""
+        """Return the id of a word, None if it is not known."""
         return self._ids.get(word)
 
+    def ids(self, words: Iterable[str]) -> list[int]:
+        """Return the ids of words, that of ``<unk>`` for those that are not known."""
+        return [self._ids.get(word, self.UNK) for word in words]
+
     def encode(self, text: str) -> list[int]:
-        """Token ids of a caption, between ``<start>`` and ``<end>``; a word that is not known becomes ``<unk>``.
+        """Return token ids of a caption, between ``<start>`` and ``<end>``; a word that is not known becomes ``<unk>``.
 
         Differs from the papers: a caption of more than `MAX_TOKENS`, or 64 times as many characters, loses its end.
         """
-        ids = self._ids
-        return [self.START, *(ids.get(word, self.UNK) for word in _words(text)[: MAX_TOKENS - 2]), self.END]
+        return [self.START, *self.ids(_words(text)[: MAX_TOKENS - 2]), self.END]
 
     def truncates(self, text: str) -> bool:
         """Return whether :meth:`encode` leaves out the end of a caption."""
         return len(text) > _MAX_CHARACTERS or len(_words(text)) > MAX_TOKENS - 2
 
     def encode_words(self, text: str) -> tuple[list[int], list[int]]:
-        """Token ids as :meth:`encode` gives them, and their words' numbers; -1 for ``<start>`` and ``<end>``."""
+        """Return token ids as :meth:`encode` does, and their words' numbers; -1 for ``<start>`` and ``<end>``."""
         ids = self.encode(text)
         return ids, [-1, *range(len(ids) - 2), -1]
 
@@ -175,7 +169,7 @@ class Vocabulary:
         return np.concatenate([ids_L[:1], inner, ids_L[-1:]])
 
     def to_json(self) -> dict[str, Any]:
-        """The released format: ``word2idx``, ``idx2word`` (its keys are strings) and ``idx``, the number of entries."""
+        """Return ``word2idx``, ``idx2word`` (its keys are strings) and ``idx``, the number of entries, as released."""
         return {
             "word2idx": dict(self._ids),
             "idx2word": {str(index): word for index, word in enumerate(self._words)},

@@ -25,5 +25,5 @@ def test_words_are_what_stands_between_spaces(tmp_path: Path) -> None:
 def test_rare_words_are_unknown_and_places_stay() -> None:
     words = SpacedWords.build(["a dog", "a cat"], min_count=2)
     assert words.encode("a dog") == [words.vocabulary.find("a"), words.vocabulary.UNK]
-    with pytest.raises(ValueError, match="named by place"):
+    with pytest.raises(ValueError, match="named by position"):
         words.augment(*np.array([[4, 5], [0, 1]], dtype=np.int32), np.random.default_rng(0), False)
