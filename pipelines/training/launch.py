@@ -94,14 +94,13 @@ def _progress_bar(directory: Path, total_steps: int) -> Iterator[None]:
         found = last_loss(directory)
         with tqdm(desc="train", total=total_steps, initial=found["step"] if found else 0, unit="step") as bar:
             while True:
-                last = ended.wait(1.0)
-                found = last_loss(directory)
-                if found and found["step"] < bar.n:  # back at the checkpoint that an interrupted run resumes from
-                    bar.initial = bar.n = found["step"]
-                elif found and found["step"] > bar.n:
+                is_over = ended.wait(1.0)
+                if found := last_loss(directory):
+                    # It may lie before the last one: at the checkpoint that an interrupted run resumes from.
                     bar.set_postfix(loss=f"{found['loss']:.4g}", refresh=False)
+                    bar.initial = min(bar.initial, found["step"])
                     bar.update(found["step"] - bar.n)
-                if last:
+                if is_over:
                     return
 
     thread = threading.Thread(target=update, daemon=True)

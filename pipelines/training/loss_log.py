@@ -16,26 +16,23 @@ def append_loss(directory: Path, step: int, loss: float) -> None:
 
 def read_losses(directory: Path) -> list[dict[str, float]]:
     """Return the logged losses of a run: ``step`` (from 1) and ``loss``, in order."""
-    path = directory / LOSSES
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    return [json.loads(line) for line in _complete_lines(directory)]
 
 
 def last_loss(directory: Path) -> dict[str, float] | None:
-    """Return the newest complete entry, read from the end of the file; None before the first."""
-    path = directory / LOSSES
-    if not path.exists():
-        return None
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 1000))
-        whole = [
-            line for line in file.read().splitlines(keepends=True) if line.startswith(b"{") and line.endswith(b"}\n")
-        ]
-    return json.loads(whole[-1]) if whole else None
+    """Return the newest complete entry; None before the first."""
+    lines = _complete_lines(directory)
+    return json.loads(lines[-1]) if lines else None
 
 
 def forget_losses(directory: Path, after: int) -> None:
     """Drop the losses of steps beyond a checkpoint, which a resumed run writes again, and a line that a kill cut."""
+    kept = [line for line in _complete_lines(directory) if json.loads(line)["step"] <= after]
+    if (directory / LOSSES).exists():
+        write_bytes_atomic(directory / LOSSES, "".join(kept).encode())
+
+
+def _complete_lines(directory: Path) -> list[str]:
     path = directory / LOSSES
-    if path.exists():
-        whole = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("}\n")]
-        write_bytes_atomic(path, "".join(line for line in whole if json.loads(line)["step"] <= after).encode())
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    return [line for line in lines if line.endswith("}\n")]

@@ -96,32 +96,3 @@ def test_nothing_is_written(
         assert "verify: 1 of the shards that are there are broken" in printed
     if command in ("full", "extract") and state != "nothing is there":
         assert "up to date" in printed
-
-
-@pytest.mark.parametrize("command", ["evaluate --model", "compare"])
-@pytest.mark.parametrize(
-    ("model", "data", "message"),
-    [
-        ("./gone", {}, "gone holds no model"),
-        ("gone", {}, "there is no MLflow database"),
-        ("model", {"dataset.eval_split": "gone"}, "there is no split 'gone'"),
-        ("hf:/gone", {}, "there is no folder /gone"),
-    ],
-)
-def test_a_model_or_data_that_are_not_there_are_told(
-    command: str,
-    model: str,
-    data: dict[str, str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    words = ["model", model] if command == "compare" else ["--model", model]
-    settings = [f"{key}={value}" for key, value in data.items()]
-    options = [word for setting in settings for word in ("--set", setting)]
-    monkeypatch.setitem(COMMANDS, command, [*options, *words])
-    before = tree(tmp_path)
-    assert dry_run(command, tmp_path, monkeypatch) == 1
-    assert message in capsys.readouterr().err
-    assert tree(tmp_path) == before
