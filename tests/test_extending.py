@@ -29,6 +29,7 @@ from pipelines.stages.train import run as train
 from pipelines.training.readers import open_splits
 from pipelines.training.trainer import Trainer
 from pipelines.training.worker import TrainingJob
+from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.datasets import DATASET_FORMATS, build_dataset
 from preprocessing.features import EXTRACTORS
 from preprocessing.features.images import read_image_bytes
@@ -96,7 +97,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch, work_dir: Path) -> Pipeline:
     def fit(job: TrainingJob, *others: object) -> dict[str, Any]:
         settings = job.settings
         with open_splits(settings.mirror, settings.feature, None, job.train, job.evaluation) as (train, dev):
-            encoder = settings.kind.load_caption_encoder(job.folder.path)
+            encoder = load_caption_encoder(job.folder.path)
             here = job.folder.path, torch.device("cpu"), Quiet(), lambda metrics: None
             trainer = Trainer(settings, train, dev, encoder, *here)
             history = list(trainer.run())

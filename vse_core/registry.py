@@ -40,12 +40,14 @@ def require(owner: object, needed: Mapping[str, str]) -> None:
 def choose(family: str, builders: Mapping[str, Callable[..., T]], name: str, **options: Any) -> T:
     """Build ``name`` out of ``builders``; a ValueError refuses unknown names and options with the nearest known one.
 
-    ``family`` is what they build, for the message ("pooling"). ``dim`` is dropped for builders that have no use for it.
+    Options without a default must be given. ``family`` is what they build, for the message ("pooling"). ``dim`` is
+    dropped for builders that have no use for it.
     """
     builders = {**builders, **added(family)}
     if name not in builders:
         raise ValueError(f"unknown {family} {name!r}; known: {', '.join(builders)}{_nearest(name, builders)}")
-    accepted = inspect.signature(builders[name]).parameters
+    signature = inspect.signature(builders[name])
+    accepted = signature.parameters
     if "dim" not in accepted:
         options.pop("dim", None)
     for option in options:
@@ -54,6 +56,10 @@ def choose(family: str, builders: Mapping[str, Callable[..., T]], name: str, **o
             raise ValueError(
                 f"{family} {name!r} has no option {option!r}; its options: {known}{_nearest(option, accepted)}"
             )
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        raise ValueError(f"{family} {name!r}: {error}") from error
     return builders[name](**options)
 
 

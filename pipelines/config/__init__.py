@@ -326,7 +326,7 @@ class PipelineConfig(Strict):
 
     @model_validator(mode="after")
     def _features_fit_model(self) -> PipelineConfig:
-        takes_images = self.model.image.name in ("backbone", "dual_encoder")
+        takes_images = self.model.image.takes_pixels
         if takes_images != (self.features.extractor == "images"):
             remedy = "set features.extractor to 'images'" if takes_images else "set model.image.name to 'backbone'"
             raise ValueError(

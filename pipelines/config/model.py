@@ -7,9 +7,8 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from pipelines.kinds import KINDS, ImageEncoderConfig, TextEncoderConfig
-from pipelines.kinds.dual_encoder import NAME as DUAL
-from pipelines.kinds.dual_encoder import both_sides
+from pipelines.kinds import ImageEncoderConfig, TextEncoderConfig
+from pipelines.schema.encoders import both_sides
 from pipelines.schema.fields import Int, Size, Strict
 
 
@@ -28,23 +27,29 @@ class ModelConfig(Strict):
 
     @model_validator(mode="after")
     def _sides_fit(self) -> ModelConfig:
-        pairs = [(kind.image, kind.text, kind.title) for kind in KINDS] + [(DUAL, DUAL, "a dual encoder")]
-        for image, text, title in pairs:
-            if (self.image.name == image) != (self.text.name == text):
-                raise ValueError(
-                    f"image.name {image!r} and text.name {text!r} go together ({title}); got "
-                    f"{self.image.name!r} and {self.text.name!r}"
-                )
-        if (self.embed_dim is None) != (self.text.name == DUAL):
+        image, text = self.image, self.text
+        if image.partner not in (None, text.name) or text.partner not in (None, image.name):
+            pairs = [f"image.name {image.name!r} and text.name {image.partner!r}"] if image.partner else []
+            pairs += [f"image.name {text.partner!r} and text.name {text.name!r}"] if text.partner else []
+            raise ValueError(f"{', and '.join(pairs)} go together; got {image.name!r} and {text.name!r}")
+        if (self.embed_dim is None) != self.text.own_space:
             raise ValueError("embed_dim: give the width of the joint space, of a dual encoder alone leave it out")
         return self
+
+    def missing_file(self) -> str | None:
+        """Return the setting whose file is missing, with what to do; None if all are there."""
+        if self.image.own_space:
+            missing = self.image.missing_file()
+            return missing and f"model.{missing}"
+        found = (("image", self.image.missing_file()), ("text", self.text.missing_file()))
+        return next((f"model.{side}.{missing}" for side, missing in found if missing), None)
 
     def begins_with(self, initial: Path | None) -> str:
         """Describe the weights that training begins with; `initial` is the folder of an earlier model, if any."""
         if initial is not None:
             return "the weights of an earlier model"
         sides = [("image", self.image.model_dump(mode="json")), ("text", self.text.model_dump(mode="json"))]
-        if self.text.name == DUAL:
+        if self.text.own_space:
             lora = sides[0][1]["lora"]
             updates = f", with new low-rank updates (LoRA, rank {lora['rank']})" if lora else ""
             return f"the pretrained dual encoder `{sides[0][1]['weights']}`{updates}"
@@ -58,7 +63,7 @@ class ModelConfig(Strict):
         """Return what a model is called that has not been trained (`training.epochs: 0`)."""
         if initial is not None:
             return "the earlier model as it is"
-        return "zero-shot" if self.text.name == DUAL else "untrained"
+        return "zero-shot" if self.text.own_space else "untrained"
 
     def specification(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.models.build_model` besides the sizes that the data decide."""

@@ -162,7 +162,7 @@ def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
         )
     root = build_dataset(data.dataset.format, **data.dataset.options()).root
     split = SplitData(reader, data.graphs.get(data.split))
-    inputs = saved_kind(directory).text_inputs(data.text, split, texts.caption_encoder, texts.model)
+    inputs = saved_kind(directory).behaviour.text_inputs(data.text, split, texts.caption_encoder, texts.model)
     gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, inputs)
     _, lengths_or_mask = image_source(texts.model, reader).unaugmented([0])
     return EmbeddedSplit(texts, gallery, reader, set_size(texts.model, lengths_or_mask))

@@ -6,10 +6,10 @@ from typing import Any
 from pipelines.config import PipelineConfig, from_layers
 from pipelines.config.layers import Layer, preset_layers
 from pipelines.inference.feature_check import write_feature_key
-from pipelines.kinds.dual_encoder import NAME as DUAL_ENCODER
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageDir, StageError, empty_folder, fingerprint, move_up
-from pipelines.stages.preflight import check_image
+from pipelines.schema.encoders import DUAL_ENCODER
+from pipelines.stages.preflight import check_model
 from pipelines.stages.train.plan import model_content
 from preprocessing.captions.encoder import save_caption_encoder
 from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError
@@ -45,7 +45,7 @@ def save_pretrained_model(config: PipelineConfig) -> Path:
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
     with exclusive(config.mirror, stage.path):
         if not stage.is_complete():
-            check_image(config)
+            check_model(config)
             image, text = config.model.image.options(), config.model.text.options()
             try:
                 tokenizer = SubwordTokenizer.from_pretrained(image["weights"], for_tower=True)

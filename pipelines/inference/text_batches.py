@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.kinds.kind import TextInputs
+from pipelines.kinds.behaviour import TextInputs
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.loader import caption_batches
 
@@ -15,7 +15,7 @@ def text_batches(
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the arguments of `encode_texts` for the captions of a split, in order, by default of all.
 
-    `inputs` gives the arguments after tokens and lengths (`ModelKind.text_inputs`); the last batch may be smaller.
+    `inputs` gives the arguments after tokens and lengths (`Behaviour.text_inputs`); the last batch may be smaller.
     """
     first = 0 if captions is None else captions.start
     for tokens_CL, lengths_C in caption_batches(tokens, pad_id, batch_size, captions):

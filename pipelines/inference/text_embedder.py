@@ -13,6 +13,7 @@ from torch import Tensor
 from pipelines.kinds import saved_kind
 from pipelines.kinds.component_embedder import Phrase
 from pipelines.runtime.progress import counted
+from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.loading.batch import pad_tokens
 from vse_core.evaluation.embedding import embed_texts
 from vse_core.models import Model
@@ -29,9 +30,9 @@ class TextEmbedder:
 
     def __init__(self, model: Model, directory: Path) -> None:
         self.model = model
-        kind = saved_kind(directory)
-        self.caption_encoder = kind.load_caption_encoder(directory)
-        self.components = kind.component_embedder(model, self.caption_encoder, directory)
+        self.caption_encoder = load_caption_encoder(directory)
+        behaviour = saved_kind(directory).behaviour
+        self.components = behaviour.component_embedder(model, self.caption_encoder, directory)
 
     def embed(self, texts: Sequence[str], title: str | None = None) -> Tensor:
         """Embed texts into (C, D) unit vectors, float32, on the CPU; with a progress bar where there is a title."""

@@ -3,32 +3,23 @@
 from pathlib import Path
 from typing import Annotated
 
-from pipelines.kinds.adversarial import AdversarialKind, VseCLoss
-from pipelines.kinds.dual_encoder import DualImageEncoderConfig, DualTextEncoderConfig
-from pipelines.kinds.hierarchical import (
-    HierarchicalKind,
-    HierarchicalLoss,
-    LevelImageEncoderConfig,
-    RoleGraphTextEncoderConfig,
-)
-from pipelines.kinds.kind import ModelKind, TwoTowerKind
-from pipelines.kinds.unified import (
-    ComponentTextEncoderConfig,
-    RegionImageEncoderConfig,
-    UnifiedKind,
-    UnifiedLoss,
-)
+from pipelines.kinds.adversarial import VSE_C, VseCLoss
+from pipelines.kinds.hierarchical import HGR, HierarchicalLoss, LevelImageEncoderConfig, RoleGraphTextEncoderConfig
+from pipelines.kinds.kind import TWO_TOWERS, ModelKind
+from pipelines.kinds.unified import UNIVSE, ComponentTextEncoderConfig, RegionImageEncoderConfig, UnifiedLoss
 from pipelines.schema.encoders import (
     BackboneImageEncoderConfig,
     BertTextEncoderConfig,
     BiGRUTextEncoderConfig,
+    DualImageEncoderConfig,
+    DualTextEncoderConfig,
     FeatureImageEncoderConfig,
 )
 from pipelines.schema.losses import AdoptLoss, InfoNceLoss, MultiViewLoss, SigmoidLoss, TripletLoss
 from pipelines.schema.variants import Variants
 from preprocessing.reading import damage_as, parse_json
 
-KINDS: list[ModelKind] = [AdversarialKind(), UnifiedKind(), HierarchicalKind()]
+KINDS: list[ModelKind] = [VSE_C, UNIVSE, HGR]
 """The kinds that have settings of their own, to which plugins add; all other models are two-tower models."""
 
 IMAGE_ENCODERS, TEXT_ENCODERS, LOSSES = Variants("name"), Variants("name"), Variants("name", "loss")
@@ -58,11 +49,11 @@ LossConfig = Annotated[
 
 def trained_kind(loss: str) -> ModelKind:
     """Return the kind of the models that are trained with a loss, by its name."""
-    return next((kind for kind in KINDS if kind.loss == loss), TwoTowerKind())
+    return next((kind for kind in KINDS if kind.loss == loss), TWO_TOWERS)
 
 
 def saved_kind(model: Path) -> ModelKind:
     """Return the kind of a saved model, by its directory; ValueError where it holds no model."""
     with damage_as(ValueError, f"{model} holds no model", "restore the folder"):
         text = parse_json((model / "model.json").read_bytes())["text"].get("name")
-    return next((kind for kind in KINDS if kind.text is not None and kind.text == text), TwoTowerKind())
+    return next((kind for kind in KINDS if kind.text is not None and kind.text == text), TWO_TOWERS)

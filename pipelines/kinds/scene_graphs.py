@@ -1,19 +1,15 @@
 """Scene graphs of a split's captions, for the kinds of models that train on them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError
-
-if TYPE_CHECKING:
-    from pipelines.kinds.inputs import KindSettings, SplitData
-    from preprocessing.captions.graph import SceneGraph
-    from preprocessing.captions.pools import Pools
+from preprocessing.captions.graph import SceneGraph
+from preprocessing.captions.graph_shards import read_captions
+from preprocessing.captions.pools import Pools, PoolsError
 
 
 def require_graphs(split: SplitData) -> Path:
@@ -31,8 +27,6 @@ def graphs_of(split: SplitData) -> Iterator[list[SceneGraph]]:
 
     Raises StageError if there are none, or they are of other captions than the features.
     """
-    from preprocessing.captions.graph_shards import read_captions
-
     directory = require_graphs(split)
     images = read_captions(directory)
     for image in range(len(split.reader)):
@@ -52,8 +46,6 @@ def write_pools(settings: KindSettings, train: SplitData, directory: Path) -> Po
 
     Raises StageError if the training captions have too few different words.
     """
-    from preprocessing.captions.pools import Pools, PoolsError
-
     try:
         pools = Pools.build(itertools.chain.from_iterable(graphs_of(train)), **settings.pools.model_dump())
     except PoolsError as error:

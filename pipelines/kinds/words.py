@@ -1,20 +1,19 @@
 """The words of training captions: the vocabulary or tokenizer of a run, and its word vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from pipelines.kinds.inputs import KindSettings
 from pipelines.runtime.stage import StageError
 from pipelines.schema.encoders import WordReader
+from preprocessing.captions.encoder import CaptionEncoder
+from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError
+from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
+from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
+from preprocessing.shards.reader import ShardReader
 
-if TYPE_CHECKING:
-    from pipelines.kinds.inputs import KindSettings
-    from preprocessing.captions.encoder import CaptionEncoder
-    from preprocessing.shards.reader import ShardReader
-
-    Words = TypeVar("Words", bound=CaptionEncoder)
+Words = TypeVar("Words", bound=CaptionEncoder)
 
 
 def build_caption_encoder(
@@ -24,14 +23,11 @@ def build_caption_encoder(
 
     Raises StageError where there is no word, or no tokenizer or word vectors where the configuration says.
     """
-    from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError
-    from preprocessing.captions.vocabulary import Vocabulary
-
     text = settings.text
-    if text.name != "bert" and text.name != "dual_encoder":
+    if text.tokenizer is None:
         return build_words(settings, directory, lambda count: Vocabulary.build(reader.texts(), count))
     try:
-        tokenizer = SubwordTokenizer.from_pretrained(text.weights, for_tower=text.name == "dual_encoder")
+        tokenizer = SubwordTokenizer.from_pretrained(text.tokenizer, for_tower=text.own_space)
     except TokenizerError as error:
         raise StageError(f"train: {error}") from error
     return tokenizer, {"vocabulary_size": len(tokenizer)}
@@ -46,9 +42,6 @@ def build_words(
     `build` makes the words from the smallest count. Raises StageError where there is no word, or no file of word
     vectors.
     """
-    from preprocessing.captions.vocabulary import VocabularyError
-    from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
-
     text = settings.text
     try:
         words = build(settings.min_count)

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from pipelines.inference.image_inputs import image_source
 from pipelines.inference.text_batches import text_batches
-from pipelines.kinds.kind import ModelKind, TextInputs, tokens_alone
+from pipelines.kinds.behaviour import TextInputs, tokens_alone
+from pipelines.kinds.kind import ModelKind
 from pipelines.runtime.progress import counted
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
@@ -131,7 +132,7 @@ class Gallery:
             records = tuple(_record_from_json(item) for item in parse_json((directory / ITEMS).read_bytes())["images"])
             if "images_BKD" in tensors:
                 return cls(tensors["images_BKD"], tensors["texts_CD"], records)
-        types = kind.output_types() if kind is not None else None
+        types = kind.behaviour.output_types if kind is not None else None
         if types is None:
             raise GalleryError(_NO_EMBEDDINGS)
         images, texts = (
@@ -152,7 +153,7 @@ def build_gallery(
     """Embed every image and every caption of a split of shards on the model's device; the gallery is on the CPU.
 
     The image URIs of the shards are relative to `root` ("" where they stand alone); `inputs` is the kind's
-    `ModelKind.text_inputs`.
+    `Behaviour.text_inputs`.
     """
     images = image_batches(image_source(model, reader), batch_size)
     images_BKD = embed_images(model, counted(images, "embed images", len(reader), "images"))

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from pipelines.runtime.commands import command
 from pipelines.runtime.errors import is_disk_error
+from pipelines.schema.weights import READ
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
@@ -22,8 +23,6 @@ MANIFEST = "manifest.json"
 _AGAIN = "delete it and run the stage again"
 # Keys of the manifests of earlier versions.
 _RENAMED = {"set_aside": "skipped", "shards_taken_over": "reused_shards"}
-# The files that transformers loads from a folder of weights.
-READ = ("*.json", "*.txt", "*.safetensors")
 
 
 class StageError(RedactedError, RuntimeError):

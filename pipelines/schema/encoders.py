@@ -1,4 +1,4 @@
-"""Settings of the encoders of two-tower models."""
+"""Settings of the encoders of two-tower models, and what the rest of the pipeline asks them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,22 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.schema.fields import AbsolutePath, Duration, DurationField, Float, Int, Size, Strict, folder_or_hub_name
 from pipelines.schema.pooling import PoolingConfig
+from pipelines.schema.weights import (
+    NETWORK,
+    TOKENIZED_NETWORK,
+    missing_image_settings,
+    missing_torchvision,
+    missing_weights,
+)
+
+DUAL_ENCODER = "dual_encoder"
+
+_Weights = Annotated[str, AfterValidator(folder_or_hub_name)]
+_DUAL_WEIGHTS = Field(
+    description="local folder as transformers writes it (*.safetensors, config.json, processor_config.json or "
+    "preprocessor_config.json, tokenizer.json); or a name on the hub (openai/clip-vit-base-patch32, "
+    "google/siglip-base-patch16-224)"
+)
 
 # Those of vse_core.encoders.resnet, which takes seconds to import.
 RESNETS = (
@@ -22,16 +38,55 @@ RESNETS = (
 
 
 class Encoder(Strict):
-    """Settings of every encoder; `others` are those that its network is not built with."""
+    """Settings of every encoder.
+
+    `others` are those that its network is not built with, `files` those that name a file or folder. `partner` names the
+    only encoder of the other side that it goes with. `own_space`: both sides are one pretrained model, with a joint
+    space of its own.
+    """
 
     others: ClassVar[set[str]] = set()
+    files: ClassVar[tuple[str, ...]] = ()
+    partner: ClassVar[str | None] = None
+    own_space: ClassVar[bool] = False
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of the encoder's builder in `vse_core`, the aggregator as a mapping."""
         return self.model_dump(mode="json", exclude=self.others)
 
+    def rate_factors(self) -> dict[str, float]:
+        """Return the factor of the learning rate for modules of the encoder that have one."""
+        return {}
 
-class FeatureImageEncoderConfig(Encoder):
+    def missing_file(self) -> str | None:
+        """Return the setting whose file is missing, with what to do; None if all are there."""
+        return None
+
+
+class ImageEncoder(Encoder):
+    """Settings of every image encoder; it takes features, or pixels."""
+
+    takes_pixels: ClassVar[bool] = False
+
+    def fixed_blocks(self, epoch: int) -> int:  # noqa: ARG002
+        """Return the number of a network's four blocks that stay as they are in an epoch."""
+        return 0
+
+    def release(self, steps_per_epoch: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return the steps of the second rise of the learning rate, and the step at which it begins."""
+        return 0, 0
+
+
+class TextEncoder(Encoder):
+    """Settings of every text encoder."""
+
+    @property
+    def tokenizer(self) -> str | None:
+        """The pretrained weights whose tokenizer reads captions; None for words of the training captions."""
+        return None
+
+
+class FeatureImageEncoderConfig(ImageEncoder):
     """From a set of region or grid features to a vector."""
 
     name: Literal["features"]
@@ -64,15 +119,17 @@ def _architecture(value: str | dict[str, Any] | None) -> str | dict[str, Any] | 
     return value
 
 
-class BackboneImageEncoderConfig(Encoder):
+class BackboneImageEncoderConfig(ImageEncoder):
     """From pixels to a vector: a fine-tuned CNN or ViT, its cells projected and aggregated."""
 
+    takes_pixels: ClassVar[bool] = True
+    files: ClassVar[tuple[str, ...]] = ("weights",)
     others: ClassVar[set[str]] = {"frozen_epochs", "block_epochs", "release_warmup", "learning_rate_factor"}
 
     name: Literal["backbone"]
     pooling: PoolingConfig = Field(description="aggregator of the projected cells")
     views: Size = Field(1, description="vectors an image is given, each from an aggregator of its own (MV-VSE: 3)")
-    weights: Annotated[str, AfterValidator(folder_or_hub_name)] | None = Field(
+    weights: _Weights | None = Field(
         None,
         description="folder or hub name of a network of transformers or timm, or of a dual encoder; for a ResNet of "
         "`architecture` a file of weights, or those that torchvision downloads under a name such as IMAGENET1K_V2",
@@ -98,6 +155,29 @@ class BackboneImageEncoderConfig(Encoder):
         gt=0, le=1, description="share of training.learning_rate (VSE-infinity: 0.1 from ImageNet, 0.01 from detectors)"
     )
 
+    def fixed_blocks(self, epoch: int) -> int:
+        """Return 4 at first, then 3 to 0: its blocks are released together or one by one, the last block first."""
+        if epoch < self.frozen_epochs:
+            return 4
+        return max(0, 3 - (epoch - self.frozen_epochs) // self.block_epochs) if self.block_epochs else 0
+
+    def release(self, steps_per_epoch: int) -> tuple[int, int]:
+        """Return the warmup, and the first step of the fine-tuning."""
+        return self.release_warmup.steps(steps_per_epoch), self.frozen_epochs * steps_per_epoch
+
+    def rate_factors(self) -> dict[str, float]:
+        """Return the factor of the network."""
+        return {"backbone": self.learning_rate_factor}
+
+    def missing_file(self) -> str | None:
+        """Return what is missing of the weights, and of the settings for their images."""
+        if self.weights is None:
+            return None
+        if isinstance(self.architecture, str):
+            return missing_torchvision(self.weights, self.architecture)
+        missing = missing_weights(self.weights, NETWORK)
+        return missing or (missing_image_settings(self.weights, ", or set pixels") if self.pixels is None else None)
+
     @model_validator(mode="after")
     def _has_one_origin(self) -> BackboneImageEncoderConfig:
         if self.weights is None and self.architecture is None:
@@ -107,10 +187,40 @@ class BackboneImageEncoderConfig(Encoder):
         return self
 
 
-class WordReader(Encoder):
+class LoraConfig(Strict):
+    """Low-rank updates of the attention's projections, the only parameters that are trained (Hu et al. 2021)."""
+
+    rank: Size = Field(8, description="of the updates")
+    alpha: Float = Field(16.0, gt=0, le=1e4, description="the updates are multiplied by alpha / rank")
+    dropout: Float = Field(0.0, ge=0, lt=1, description="share of the values before an update that training leaves out")
+
+
+class DualImageEncoderConfig(ImageEncoder):
+    """The vision tower of a dual encoder; goes with its text tower. Write `model: {name: dual_encoder, weights: ...}`
+    for both.
+    """
+
+    takes_pixels: ClassVar[bool] = True
+    own_space: ClassVar[bool] = True
+    partner: ClassVar[str | None] = "dual_encoder"
+    files: ClassVar[tuple[str, ...]] = ("weights",)
+
+    name: Literal["dual_encoder"]
+    weights: _Weights = _DUAL_WEIGHTS
+    lora: LoraConfig | None = Field(
+        None, description="train low-rank updates of both towers; by default all parameters are trained"
+    )
+
+    def missing_file(self) -> str | None:
+        """Return what is missing of the weights, the tokenizer and the settings for images."""
+        return missing_weights(self.weights, TOKENIZED_NETWORK) or missing_image_settings(self.weights)
+
+
+class WordReader(TextEncoder):
     """Settings of every text encoder that reads words."""
 
     others: ClassVar[set[str]] = {"word_vectors"}
+    files: ClassVar[tuple[str, ...]] = ("word_vectors",)
 
     word_vectors: AbsolutePath | None = Field(
         None, description="text file of vectors (GloVe) that known words begin with, word_dim numbers a line"
@@ -152,14 +262,15 @@ class BiGRUTextEncoderConfig(WordReader):
         return settings | {"start": settings.get("start") or "orthogonal_bias"} if is_last else settings
 
 
-class BertTextEncoderConfig(Encoder):
+class BertTextEncoderConfig(TextEncoder):
     """From a caption to a vector: a pretrained network over pieces of words, a projection, an aggregator."""
 
+    files: ClassVar[tuple[str, ...]] = ("weights",)
     others: ClassVar[set[str]] = {"learning_rate_factor"}
 
     name: Literal["bert"]
     pooling: PoolingConfig = Field(description="aggregator of the projected last hidden states")
-    weights: Annotated[str, AfterValidator(folder_or_hub_name)] = Field(
+    weights: _Weights = Field(
         description="any text network of transformers (BERT, RoBERTa, ModernBERT, ...), or a dual encoder whose text "
         "tower is taken (CLIP, SigLIP): local folder with config.json, *.safetensors, tokenizer.json or vocab.txt; or "
         "a name on the hub"
@@ -169,3 +280,51 @@ class BertTextEncoderConfig(Encoder):
         le=1,
         description="share of training.learning_rate that the network trains at (VSE-infinity: 0.1); 0 freezes it",
     )
+
+    @property
+    def tokenizer(self) -> str:
+        """The weights of the network."""
+        return self.weights
+
+    def rate_factors(self) -> dict[str, float]:
+        """Return the factor of the network."""
+        return {"bert": self.learning_rate_factor}
+
+    def missing_file(self) -> str | None:
+        """Return what is missing of the weights and the tokenizer."""
+        return missing_weights(self.weights, TOKENIZED_NETWORK)
+
+
+class DualTextEncoderConfig(TextEncoder):
+    """The text tower of a dual encoder, with its tokenizer."""
+
+    own_space: ClassVar[bool] = True
+    partner: ClassVar[str | None] = "dual_encoder"
+    files: ClassVar[tuple[str, ...]] = ("weights",)
+
+    name: Literal["dual_encoder"]
+    weights: _Weights = _DUAL_WEIGHTS
+
+    @property
+    def tokenizer(self) -> str:
+        """The weights of the network."""
+        return self.weights
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `vse_core.models.build_model`: the image side brings the weights of both."""
+        return {"name": self.name}
+
+
+def both_sides(settings: Any) -> Any:
+    """Write `{name: dual_encoder, weights, lora}` out as an image and a text side; other settings stay as they are."""
+    if not isinstance(settings, dict) or "name" not in settings:
+        return settings
+    unknown = sorted(settings.keys() - {"name", "weights", "lora"})
+    if settings["name"] != DUAL_ENCODER or "weights" not in settings or unknown:
+        raise ValueError(
+            f"a model by name is {{name: {DUAL_ENCODER}, weights: FOLDER_OR_HUB_DUAL_ENCODER, lora: {{...}}}}, got "
+            f"{', '.join(f'{key}: {settings[key]}' for key in ('name', *unknown))}"
+            f"{'' if 'weights' in settings else ' without weights'}"
+        )
+    side = {"name": DUAL_ENCODER, "weights": settings["weights"]}
+    return {"image": {**side, "lora": settings.get("lora")}, "text": side}

@@ -7,7 +7,6 @@ import socket
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,22 +14,14 @@ from urllib.parse import urlsplit
 from pipelines.config import ConfigError, PipelineConfig
 from pipelines.config.training import GRAPH_PROTOCOLS
 from pipelines.runtime.cluster import cluster_address, local_cpus
-from pipelines.runtime.stage import READ
 from pipelines.tracking.client import DATABASE_PORTS
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.datasets.checks import require_file, require_image_folder
 from preprocessing.datasets.crisscrossed import crisscrossed_files
-from preprocessing.reading import has_image_settings
 from preprocessing.storage import StorageError, open_storage
 from preprocessing.storage.redaction import ADDRESS_VARIABLE, SecretAddress
 
 _SECONDS = 5.0
-_BACKBONE_FILES = {"configuration": ["config.json"], "weights": ["*.safetensors"]}
-_BERT_FILES = {
-    "configuration": ["config.json"],
-    "weights": ["*.safetensors"],
-    "tokenizer": ["tokenizer.json", "vocab.txt", "vocab.json"],
-}
 
 
 def check_before_start(config: PipelineConfig) -> None:
@@ -45,8 +36,7 @@ def check_before_start(config: PipelineConfig) -> None:
     check_storage("tracking.artifacts", config.tracking.artifacts, is_dry_run)
     _check_dataset(config)
     _check_protocols(config)
-    check_image(config)
-    _check_text(config)
+    check_model(config)
     _check_initial(config)
     _check_ray(config)
     check_tracking(config.tracking_uri, is_dry_run)
@@ -125,40 +115,11 @@ def _check_protocols(config: PipelineConfig) -> None:
     require_published(settings.protocols, dataset.eval_split, captions)
 
 
-def check_image(config: PipelineConfig) -> None:
-    """Raise ConfigError if the weights of a network that takes images are not there."""
-    image = config.model.image
-    if image.name == "dual_encoder":
-        _check_weights("model.weights", image.weights, _BERT_FILES)
-        _check_image_settings("model.weights", Path(image.weights))
-    if image.name != "backbone" or image.weights is None:
-        return
-    if image.architecture is None:
-        _check_weights("model.image.weights", image.weights, _BACKBONE_FILES)
-        if image.pixels is None:
-            _check_image_settings("model.image.weights", Path(image.weights))
-    elif not Path(image.weights).is_file() and not image.weights.isidentifier():  # torchvision's names are identifiers
-        raise ConfigError(
-            f"model.image.weights: there is no file {Path(image.weights).absolute()}; correct the path, or name "
-            f"weights that torchvision has for {image.architecture}, such as IMAGENET1K_V2"
-        )
-
-
-def _check_image_settings(key: str, folder: Path) -> None:
-    if folder.is_absolute() and not has_image_settings(folder):
-        remedy = "" if key == "model.weights" else ", or set model.image.pixels"
-        raise ConfigError(
-            f"{key}: {folder} does not say how images are prepared (preprocessor_config.json, or of transformers 5 "
-            f"processor_config.json): name a network that reads images, or copy the file there from its release{remedy}"
-        )
-
-
-def _check_text(config: PipelineConfig) -> None:
-    text = config.model.text
-    if text.name == "bert":
-        _check_weights("model.text.weights", text.weights, _BERT_FILES)
-    elif text.name != "dual_encoder" and (problem := text.missing_file()):
-        raise ConfigError(f"model.text.{problem}")
+def check_model(config: PipelineConfig) -> None:
+    """Raise ConfigError if files that the model's encoders begin with are not there."""
+    missing = config.model.missing_file()
+    if missing is not None:
+        raise ConfigError(missing)
 
 
 def _check_initial(config: PipelineConfig) -> None:
@@ -168,22 +129,6 @@ def _check_initial(config: PipelineConfig) -> None:
             f"training.initial: {initial} is not a directory of a model (it has no model.safetensors); name a best-... "
             "folder of a finished training, or leave it out"
         )
-
-
-def _check_weights(key: str, weights: str, files: Mapping[str, list[str]]) -> None:
-    folder = Path(weights)
-    if not folder.is_absolute():  # a name on the hub, which the stage itself will ask
-        return
-    if not folder.is_dir():
-        raise ConfigError(f"{key}: there is no folder {folder}; correct the path, or name a model on the hub")
-    for what, patterns in files.items():
-        if not any(file.is_file() for pattern in patterns for file in folder.glob(pattern)):
-            raise ConfigError(
-                f"{key}: {folder} holds no {what} ({' or '.join(patterns)}); copy it there from the model's release"
-            )
-    broken = [file for pattern in READ for file in folder.glob(pattern) if not file.is_file()]
-    if broken:
-        raise ConfigError(f"{key}: {broken[0]} leads to no file; copy it there again, or remove it")
 
 
 def _check_ray(config: PipelineConfig) -> None:

@@ -7,9 +7,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from safetensors.torch import load_file
 
-from pipelines.kinds import saved_kind
 from pipelines.runtime.stage import StageError
-from preprocessing.captions.encoder import CaptionEncoder
+from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder
 from preprocessing.captions.word_vectors import WordVectors
 from preprocessing.storage import Mirror
 from preprocessing.storage.mirror import CONTENTS
@@ -57,7 +56,7 @@ def start_from_initial(model: Model, caption_encoder: CaptionEncoder, directory:
         return
     try:
         check_digests(kept)
-        words = _common_words(caption_encoder, saved_kind(kept).load_caption_encoder(kept))
+        words = _common_words(caption_encoder, load_caption_encoder(kept))
         start_from(model, load_file(kept / WEIGHTS), words)
     except (FileNotFoundError, ValueError) as error:
         raise StageError(

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipelines.kinds import LossConfig, trained_kind
+from pipelines.kinds import LossConfig
 from pipelines.schema.losses import MarginLoss
-from vse_core.losses import GlobalLoss
+from vse_core.losses import GlobalLoss, build_loss
 from vse_core.training.collapse import CollapseDetector
 from vse_core.training.state import Progress
 
@@ -64,4 +64,4 @@ class LossSchedule:
 
 
 def _built(config: LossConfig, options: dict[str, Any]) -> GlobalLoss:
-    return trained_kind(config.name).build_loss(config.name, **options)
+    return build_loss(config.name, **options)

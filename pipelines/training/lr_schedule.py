@@ -8,12 +8,8 @@ from vse_core.training.schedule import Schedule, constant, cosine_decay, step_de
 
 def rate_factors(model: ModelConfig) -> dict[str, float]:
     """Return the factors of the learning rate for parts of the model."""
-    factors = {}
-    if model.text.name == "bert":
-        factors["text_encoder.bert"] = model.text.learning_rate_factor
-    if model.image.name == "backbone":
-        factors["image_encoder.backbone"] = model.image.learning_rate_factor
-    return factors
+    sides = {"text_encoder": model.text, "image_encoder": model.image}
+    return {f"{side}.{name}": factor for side, own in sides.items() for name, factor in own.rate_factors().items()}
 
 
 def build_schedule(training: TrainingConfig, image: ImageEncoderConfig, steps_per_epoch: int) -> Schedule:
@@ -26,6 +22,4 @@ def build_schedule(training: TrainingConfig, image: ImageEncoderConfig, steps_pe
     else:
         schedule = constant()
     schedule = with_warmup(schedule, training.warmup.steps(steps_per_epoch))
-    if image.name != "backbone":
-        return schedule
-    return with_warmup(schedule, image.release_warmup.steps(steps_per_epoch), image.frozen_epochs * steps_per_epoch)
+    return with_warmup(schedule, *image.release(steps_per_epoch))

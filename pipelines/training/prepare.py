@@ -35,7 +35,7 @@ def prepare(
             f"train: training.workers {workers} are too many for batches of {batch} pairs and "
             f"{len(evaluation.reader)} images of {settings.eval_split}: lower it"
         )
-    caption_encoder, facts = settings.kind.prepare(settings.kind_settings, train, evaluation, directory)
+    caption_encoder, facts = settings.kind.behaviour.prepare(settings.kind_settings, train, evaluation, directory)
     texts = chain.from_iterable(split.reader.texts() for split in (train, evaluation))
     facts["captions_truncated"] = sum(map(caption_encoder.truncates, texts))
     save_caption_encoder(caption_encoder, directory)

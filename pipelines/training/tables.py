@@ -39,7 +39,7 @@ def make_tables(
         "shards": source.fingerprint,
         "feature": split.reader.feature,
         "encoder": [encoder.FILE, file_digest(run / encoder.FILE)],
-        **kind.tables_identity(settings, split),
+        **kind.behaviour.tables_identity(settings, split),
     }
     tables = StageDir(root, f"tables/{name}", fingerprint(identity), source.directory.mirror)
     with locked(lock_file(root, tables.create(), "making"), fcntl.LOCK_EX):
@@ -47,7 +47,7 @@ def make_tables(
             with empty_folder(tables.path) as made:
                 split.reader.index.save(made)
                 TokenTable.encode(split.reader.texts(), encoder).save(made)
-                kind.write_tables(settings, split, encoder, made)
+                kind.behaviour.write_tables(settings, split, encoder, made)
                 tables.complete({"captions": split.reader.num_captions}, move_up(made))
     tables.pull()
     check_outputs(tables.path)

@@ -52,7 +52,6 @@ from vse_core.precision import use_tf32
 from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer, learning_rates, set_learning_rate
-from vse_core.training.schedule import fixed_blocks
 from vse_core.training.sharding import forget_gathered, shard
 from vse_core.training.state import Progress, load_state
 from vse_core.training.step import LocalBatch, NonFiniteLossError, StepResult, check_finite, training_step
@@ -81,7 +80,7 @@ class Trainer:
     ) -> None:
         self.settings = settings
         self.training = training = settings.training
-        self.kind = settings.kind
+        self.kind = settings.kind.behaviour
         self.evaluation = evaluation
         self.caption_encoder = caption_encoder
         self.directory = directory
@@ -130,9 +129,9 @@ class Trainer:
         self._restore()
         wrapped, fixed = None, 0
         for epoch in range(self.progress.epoch, self.training.epochs):
-            if wrapped is None or self._fixed_blocks(epoch) != fixed:
+            if wrapped is None or self.settings.model.image.fixed_blocks(epoch) != fixed:
                 wrapped = None  # it lets go of the parameters before the next one takes them
-                fixed = self._fixed_blocks(epoch)
+                fixed = self.settings.model.image.fixed_blocks(epoch)
                 wrapped = self._wrapped(fixed)
             self._train_epoch(wrapped, epoch)
             self._finish_epoch(epoch)
@@ -177,10 +176,6 @@ class Trainer:
         save_caption_encoder(self.caption_encoder, directory)
         write_feature_key(directory, self.settings.feature)
         self.kind.save_sidecars(directory, self.settings.kind_settings)
-
-    def _fixed_blocks(self, epoch: int) -> int:
-        image = self.settings.model.image
-        return fixed_blocks(epoch, image.frozen_epochs, image.block_epochs) if image.name == "backbone" else 0
 
     def _wrapped(self, fixed: int) -> nn.Module:
         """Return the model ready for steps in which the first `fixed` blocks of a backbone stay as they are."""

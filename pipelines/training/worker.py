@@ -17,6 +17,7 @@ from pipelines.tracking import LoggedData, RunHandle
 from pipelines.training.observer import RunObserver
 from pipelines.training.readers import open_splits
 from pipelines.training.trainer import Trainer
+from preprocessing.captions.encoder import load_caption_encoder
 from vse_core.digests import check_digests
 from vse_core.evaluation.recall import chance_rsum
 from vse_core.training.collapse import CollapseError
@@ -61,7 +62,7 @@ def _train(job: TrainingJob, train: SplitData, evaluation: SplitData) -> dict[st
         job.settings,
         train,
         evaluation,
-        job.settings.kind.load_caption_encoder(job.folder.path),
+        load_caption_encoder(job.folder.path),
         job.folder.path,
         get_device(),
         observer,

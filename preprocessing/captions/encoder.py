@@ -7,6 +7,7 @@ from typing import ClassVar, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from preprocessing.captions.role_graphs import SpacedWords
 from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.captions.vocabulary import Vocabulary
 
@@ -59,7 +60,7 @@ def save_caption_encoder(encoder: CaptionEncoder, directory: Path) -> None:
 
 
 def load_caption_encoder(
-    directory: Path, kinds: Sequence[type[CaptionEncoder]] = (Vocabulary, SubwordTokenizer)
+    directory: Path, kinds: Sequence[type[CaptionEncoder]] = (Vocabulary, SubwordTokenizer, SpacedWords)
 ) -> CaptionEncoder:
     """Read the caption encoder of a model's directory; FileNotFoundError without one, ValueError if it is damaged."""
     for kind in kinds:

@@ -66,7 +66,7 @@ def write_tiny_unified_bundle(directory: Path) -> Path:
         "feature_dim": 192,
         "vocabulary_size": len(vocabulary),
         "embed_dim": EMBED_DIM,
-        "image": {"name": "regions"},
+        "image": {"name": "regions", "pooling": {"name": "kmax", "k": 10}},
         "text": {"name": "components", "word_dim": 12, "modifier_dim": 4},
     }
     torch.manual_seed(0)

@@ -11,13 +11,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from tests.ranks import run_ranks
-from tests.vse_core.losses.systems import any_loss
 from tests.vse_core.pooling.test_pooling import make_pooling, make_sets
 from tests.vse_core.training.test_processes import SIZE, SYSTEMS, batch_of
 from tests.vse_core.training.tiny_levels import tiny_levels
 from tests.vse_core.training.tiny_unified import share_of, tiny_adversarial, tiny_unified
 from tests.vse_core.training.tiny_views import TinyViews
 from vse_core.evaluation.recall import evaluate_retrieval
+from vse_core.losses import build_loss
 from vse_core.pooling import POOLINGS
 from vse_core.precision import use_tf32
 from vse_core.recurrent import gru_states, word_states
@@ -57,7 +57,7 @@ class Run:
     def __init__(self, name: str, device: str, precision: Any = "float32", scale: float | None = None) -> None:
         self.name, self.device = name, device
         self.model = MODELS.get(name, lambda: TinyViews(views=2))().to(device)
-        self.loss = any_loss(**SYSTEMS[name]).to(device)
+        self.loss = build_loss(**SYSTEMS[name]).to(device)
         self.optimizer = build_optimizer(self.model, 5e-3, 0.01)
         self.precision = MixedPrecision(precision, device)
         if scale is not None:
@@ -195,7 +195,7 @@ def nccl_steps(rank: int, world: int, out: Path) -> None:
         trained = nn.parallel.DistributedDataParallel(model, device_ids=[rank], broadcast_buffers=False)
         inputs, ids = batch_of(name, 1)
         own, mine, counts = share_of(inputs, rank, world)
-        loss = any_loss(**SYSTEMS[name]).cuda()
+        loss = build_loss(**SYSTEMS[name]).cuda()
         optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
         result = training_step(
             trained, loss, optimizer, [LocalBatch(moved(own, "cuda"), ids[mine].cuda(), counts)], 1e9

@@ -4,11 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from vse_core.losses.adopt import AdoptLoss
+from vse_core.losses.adversarial import AdversarialLoss
 from vse_core.losses.contrastive import InfoNCELoss, SigmoidLoss
 from vse_core.losses.global_loss import GlobalLoss, LossResult
+from vse_core.losses.hierarchical import HierarchicalLoss
 from vse_core.losses.hinge import TripletLoss
 from vse_core.losses.multi_view import MultiViewLoss
 from vse_core.losses.pair_loss import PairLoss
+from vse_core.losses.unified import UnifiedLoss
 from vse_core.registry import choose
 
 LOSSES: dict[str, Callable[..., GlobalLoss]] = {
@@ -17,16 +20,19 @@ LOSSES: dict[str, Callable[..., GlobalLoss]] = {
     "adopt": AdoptLoss,
     "infonce": InfoNCELoss,
     "sigmoid": SigmoidLoss,
+    "vse_c": AdversarialLoss,
+    "unified": UnifiedLoss,
+    "hierarchical": HierarchicalLoss,
 }
 
 __all__ = ["LOSSES", "GlobalLoss", "LossResult", "PairLoss", "build_loss"]
 
 
 def build_loss(name: str, **options: Any) -> GlobalLoss:
-    """Build one of `LOSSES`, the losses of embeddings, by name.
+    """Build one of `LOSSES` by name.
 
-    They are called as ``loss(images_BKD, texts_BD, image_ids_B)`` and return a :class:`LossResult`. Options are those
-    of the loss's class; unknown names and options are a ValueError that lists the known ones. A model that gives more
-    than embeddings of images and texts has a loss of its own, in a module of this package.
+    The losses of embeddings are called as ``loss(images_BKD, texts_BD, image_ids_B)``, the others as their models'
+    outputs require, and return a :class:`LossResult`. Options are those of the loss's class; unknown names and options
+    are a ValueError that lists the known ones.
     """
     return choose("loss", LOSSES, name, **options)

@@ -27,14 +27,3 @@ def with_warmup(schedule: Schedule, warmup_steps: int, start: int = 0) -> Schedu
     Before ``start`` the rate is that of ``schedule``: VSE-infinity warms up again when its CNN begins to be fine-tuned.
     """
     return lambda step: schedule(step) * (min(1.0, (step - start + 1) / (warmup_steps + 1)) if step >= start else 1.0)
-
-
-def fixed_blocks(epoch: int, frozen_epochs: int, block_epochs: int) -> int:
-    """Return the number of a backbone's four blocks that stay fixed in an epoch (VSE-infinity's released code).
-
-    The whole backbone is fixed for ``frozen_epochs``; then its last block is released, and after every further
-    ``block_epochs`` the one before it. With ``block_epochs`` 0 all are released at once.
-    """
-    if epoch < frozen_epochs:
-        return 4
-    return max(0, 3 - (epoch - frozen_epochs) // block_epochs) if block_epochs else 0

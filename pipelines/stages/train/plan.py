@@ -101,18 +101,19 @@ def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:
     if config.kind.reads_graphs:
         content["graphs"] = upstream["parse"].fingerprint
         content["pools"] = config.pools.model_dump(mode="json")
-    content |= config.kind.versions() | sources(config.model, config.loss)
+    content |= config.kind.versions | sources(config.model, config.loss)
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 
 def model_content(config: PipelineConfig) -> dict[str, Any]:
     """Return the model's settings, with the contents of files and folders instead of their paths."""
     content = config.model.model_dump(mode="json")
-    for side, key in (("image", "weights"), ("text", "weights"), ("text", "word_vectors"), ("text", "graphs")):
-        path = content[side].get(key)
-        if path is not None and Path(path).exists():
-            content[side][key] = content_digest(Path(path))
-    if config.model.text.name in ("bert", "dual_encoder"):
+    for side, settings in (("image", config.model.image), ("text", config.model.text)):
+        for key in settings.files:
+            path = content[side][key]
+            if path is not None and Path(path).exists():
+                content[side][key] = content_digest(Path(path))
+    if config.model.text.tokenizer is not None:
         content["text"]["tokenizer"] = subwords.FORMAT
     return content
 

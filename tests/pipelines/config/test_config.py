@@ -11,11 +11,10 @@ import yaml
 
 from pipelines.config import DEFAULT_CONFIG, ConfigError, PipelineConfig, layers, load_config
 from pipelines.config.yaml_text import load_yaml
-from pipelines.kinds import KINDS
 from pipelines.schema.fields import Duration
 from preprocessing.storage.redaction import SecretAddress
 from tests.hostile_text import YAML
-from vse_core.losses import LOSSES
+from vse_core.losses import LOSSES, build_loss
 from vse_core.pooling import POOLINGS, build_pooling
 
 CONFIGS = DEFAULT_CONFIG.parent
@@ -356,7 +355,7 @@ def test_protocols_begin_with_retrieval() -> None:
     assert "retrieval comes first" in message("evaluation.protocols=[retrieval, attack, attack]")
 
 
-@pytest.mark.parametrize("name", [*sorted(LOSSES), *(kind.loss for kind in KINDS)])
+@pytest.mark.parametrize("name", sorted(LOSSES))
 def test_every_loss_can_be_configured(name: str) -> None:
     settings = {"name": name, "mask_same_image": True}
     settings |= {
@@ -370,7 +369,7 @@ def test_every_loss_can_be_configured(name: str) -> None:
         overrides.append("model.text.graphs=graphs.json")
     config = load_config(None, overrides)
     assert config.loss.name == name
-    config.kind.build_loss(config.loss.name, **config.loss.options())
+    build_loss(config.loss.name, **config.loss.options())
 
 
 def test_the_password_of_an_address_is_in_no_dump() -> None:

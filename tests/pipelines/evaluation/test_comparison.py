@@ -13,7 +13,7 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation import GALLERY
 from pipelines.evaluation.comparison import compare
 from pipelines.evaluation.evaluated_model import EvaluatedModel
-from pipelines.kinds.kind import TwoTowerKind
+from pipelines.kinds.kind import TWO_TOWERS
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageDir, StageError
 from preprocessing.datasets import Caption, Record
@@ -54,7 +54,7 @@ def models(work_dir: Path) -> dict[str, EvaluatedModel]:
         stage = StageDir(work_dir, "evaluate", f"fingerprint of {name}")
         gallery.save(stage.create() / GALLERY)
         stage.complete({"metrics": {}, "summary": ""}, [])
-        models[name] = EvaluatedModel(name, Path(name), TwoTowerKind(), "fingerprint of features", stage.path)
+        models[name] = EvaluatedModel(name, Path(name), TWO_TOWERS, "fingerprint of features", stage.path)
     return models
 
 

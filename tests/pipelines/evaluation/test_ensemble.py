@@ -12,7 +12,7 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation import GALLERY
 from pipelines.evaluation.ensemble import evaluate_ensemble
 from pipelines.evaluation.evaluated_model import EvaluatedModel
-from pipelines.kinds.kind import TwoTowerKind
+from pipelines.kinds.kind import TWO_TOWERS
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageDir, StageError, StageReport
 from preprocessing.datasets import Caption, Record
@@ -59,7 +59,7 @@ def evaluated(work_dir: Path, name: str, gallery: Gallery) -> EvaluatedModel:
     gallery.save(stage.create() / GALLERY)
     result = evaluate_retrieval(gallery.images_BKD, gallery.texts_CD, [2] * len(gallery.records))
     stage.complete({"metrics": result.as_dict(), "summary": f"{name} alone"}, [])
-    return EvaluatedModel(name, Path(name), TwoTowerKind(), "fingerprint of features", stage.path)
+    return EvaluatedModel(name, Path(name), TWO_TOWERS, "fingerprint of features", stage.path)
 
 
 def evaluate(config: PipelineConfig, members: list[EvaluatedModel]) -> StageReport:

@@ -159,7 +159,13 @@ def test_hgr_is_refused_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "model" / "model.json").write_text(json.dumps({"text": {"name": "role_graphs"}}))
     with pytest.raises(StageError, match="has no vectors to export"):
         export_bundle("hgr", tmp_path, tmp_path / "out")
-    model = build_model(12, 30, 8, {"name": "levels"}, {"name": "role_graphs", "word_dim": 6})
+    model = build_model(
+        12,
+        30,
+        8,
+        {"name": "levels", "pooling": {"name": "mean"}},
+        {"name": "role_graphs", "pooling": {"name": "mean"}, "word_dim": 6},
+    )
     with pytest.raises(OnnxError, match="HierarchicalModel has no ONNX form"):
         export_onnx(model, tmp_path)
 

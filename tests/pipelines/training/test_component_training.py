@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.kinds.adversarial import ADVERSARIAL, _write_tokens
+from pipelines.kinds.adversarial_behaviour import ADVERSARIAL, _write_tokens
 from pipelines.kinds.inputs import SplitData
 from pipelines.kinds.scene_graphs import graphs_of
 from pipelines.runtime.stage import StageError

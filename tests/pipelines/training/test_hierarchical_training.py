@@ -7,12 +7,13 @@ import pytest
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.kinds import saved_kind
-from pipelines.kinds.hierarchical import role_graph_table
+from pipelines.kinds.hierarchical_behaviour import role_graph_table
 from pipelines.kinds.inputs import SplitData
 from pipelines.retrieval.gallery import Gallery, GalleryError, build_gallery
 from pipelines.runtime.stage import StageError
 from pipelines.stages.runner import run_stages
 from pipelines.training.trainer import Trainer
+from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.captions.role_graphs import SpacedWords
 from preprocessing.shards.reader import ShardReader
 from tests.pipelines.training.by_hand import SMALL, quiet_trainer
@@ -83,8 +84,8 @@ def test_it_learns_and_its_gallery_is_ranked_as_in_training(shards: Path, tmp_pa
     model, reader = load_model(directory), ShardReader(shards / "dev", "grid")
     assert isinstance(model, HierarchicalModel)
     kind = saved_kind(directory)
-    words = kind.load_caption_encoder(directory)
-    inputs = kind.text_inputs(config.model.text, SplitData(reader), words, model)
+    words = load_caption_encoder(directory)
+    inputs = kind.behaviour.text_inputs(config.model.text, SplitData(reader), words, model)
     gallery = build_gallery(model, reader, words, "", inputs, batch_size=4)
     gallery.save(tmp_path / "gallery")
     with pytest.raises(GalleryError, match="has no embeddings"):

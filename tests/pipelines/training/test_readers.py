@@ -13,7 +13,7 @@ import torch
 
 from pipelines.config import load_config
 from pipelines.kinds.inputs import SplitData, SplitPaths
-from pipelines.kinds.kind import TwoTowerKind
+from pipelines.kinds.kind import TWO_TOWERS
 from pipelines.runtime.stage import MANIFEST, ShardSet, StageDir, StageError
 from pipelines.training.readers import open_captions, open_splits
 from pipelines.training.tables import make_tables
@@ -59,7 +59,7 @@ def tables(mirror: Mirror, split: str) -> Path:
     words.save(mirror.root / words.FILE)
     settings = load_config(None).training_settings.kind_settings
     source = ShardSet(StageDir(mirror.root, split, "f", mirror), (), 0, 0, "f")
-    return make_tables(mirror.root, split, source, SplitData(reader), words, mirror.root, TwoTowerKind(), settings)
+    return make_tables(mirror.root, split, source, SplitData(reader), words, mirror.root, TWO_TOWERS, settings)
 
 
 def paths(tmp_path: Path, split: str, graphs: Path | None = None) -> SplitPaths:

@@ -36,8 +36,9 @@ def work(monkeypatch: pytest.MonkeyPatch, error: Exception, directory: Path) -> 
     monkeypatch.setattr("pipelines.training.worker.Trainer", Failing)
     monkeypatch.setattr(ray.train, "get_context", lambda: SimpleNamespace(get_world_rank=lambda: 1))
     monkeypatch.setattr(worker, "get_device", lambda: None)
-    settings = SimpleNamespace(kind=SimpleNamespace(load_caption_encoder=lambda path: None))
-    job = TrainingJob(settings, None, None, RunFolder(directory, NO_MIRROR), None, ("scenes dev", "0"))  # type: ignore[arg-type]
+    monkeypatch.setattr(worker, "load_caption_encoder", lambda path: None)
+    folder = RunFolder(directory, NO_MIRROR)
+    job = TrainingJob(SimpleNamespace(), None, None, folder, None, ("scenes dev", "0"))  # type: ignore[arg-type]
     return worker._train(job, None, None)  # type: ignore[arg-type]
 
 

@@ -16,7 +16,7 @@ def test_words_are_what_stands_between_spaces(tmp_path: Path) -> None:
     assert words.encode(" ") == [words.vocabulary.UNK]
     assert len(words.encode("a " * 50)) == LONGEST
     save_caption_encoder(words, tmp_path)
-    loaded = load_caption_encoder(tmp_path, (SpacedWords,))
+    loaded = load_caption_encoder(tmp_path)
     assert isinstance(loaded, SpacedWords)
     assert loaded.encode("a man runs") == words.encode("a man runs")
     assert (len(loaded), loaded.pad_id) == (len(words), 0)

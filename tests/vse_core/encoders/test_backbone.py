@@ -16,7 +16,6 @@ from vse_core.encoders.resnet import GridResNet
 from vse_core.models import build_model, load_model
 from vse_core.models.build import IMAGE_ENCODERS
 from vse_core.pooling import build_pooling
-from vse_core.training.schedule import fixed_blocks
 
 VIT = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 16, "patch_size": 8}
 CONFIGS: dict[str, PretrainedConfig] = {
@@ -161,13 +160,6 @@ def test_blocks_of_other_networks() -> None:
     assert stages == {0: 0, 1: 1, 2: 2, 3: 3}
     with pytest.raises(ValueError, match="no list of stages"):
         parameter_blocks(nn.Linear(2, 2))
-
-
-def test_unfreezing_by_epoch() -> None:
-    # Grid hyperparameters of VSE-infinity: one epoch frozen, then everything.
-    assert [fixed_blocks(epoch, 1, 0) for epoch in range(4)] == [4, 0, 0, 0]
-    assert [fixed_blocks(epoch, 0, 0) for epoch in range(2)] == [0, 0]
-    assert [fixed_blocks(epoch, 1, 2) for epoch in range(10)] == [4, 3, 3, 2, 2, 1, 1, 0, 0, 0]
     with pytest.raises(ValueError, match="4 blocks"):
         make("resnet").fix_blocks(5)
 

@@ -175,8 +175,7 @@ def test_components_move_as_one() -> None:
 
 
 def test_published_sizes_are_the_defaults() -> None:
-    model = build_model(5, WORDS, 8, {"name": "regions"}, {"name": "components"})
-    assert model.image_encoder.pooling.k == 10
+    model = build_model(5, WORDS, 8, {"name": "regions", "pooling": {"name": "mean"}}, {"name": "components"})
     words = model.text_encoder.objects
     assert (words.basic.embedding_dim, words.modifier.embedding_dim) == (300, 100)
 
@@ -190,6 +189,6 @@ def test_published_sizes_are_the_defaults() -> None:
     ],
 )
 def test_unknown_options_are_refused(side: str, options: dict, message: str) -> None:
-    sides = {"image": {"name": "regions"}, "text": {"name": "components"}}
+    sides = {"image": {"name": "regions", "pooling": {"name": "mean"}}, "text": {"name": "components"}}
     with pytest.raises(ValueError, match=message):
         build_model(5, WORDS, 8, **sides | {side: sides[side] | options})

@@ -18,7 +18,7 @@ TOWERS: dict[str, Any] = {
 UNIFIED: dict[str, Any] = {
     "feature_dim": 6,
     "embed_dim": 8,
-    "image": {"name": "regions"},
+    "image": {"name": "regions", "pooling": {"name": "mean"}},
     "text": {"name": "components", "word_dim": 5, "modifier_dim": 3},
 }
 

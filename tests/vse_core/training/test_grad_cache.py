@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.vse_core.losses.systems import any_loss
 from tests.vse_core.training.tiny_views import LOSSES, TinyViews, random_batch
+from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.mixed_precision import MixedPrecision
@@ -35,7 +35,7 @@ def gradients(model: nn.Module, name: str = "infonce", precision: MixedPrecision
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     torch.manual_seed(7)
     local_batch = LocalBatch(inputs, ids, [SIZE])
-    training_step(model, any_loss(**LOSSES[name]), optimizer, [local_batch], 1e9, precision).check()
+    training_step(model, build_loss(**LOSSES[name]), optimizer, [local_batch], 1e9, precision).check()
     return [parameter.grad.clone() for parameter in model.parameters()]
 
 

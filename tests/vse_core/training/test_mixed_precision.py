@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.vse_core.losses.systems import any_loss
 from tests.vse_core.training.tiny_unified import adversarial_batch, tiny_adversarial, tiny_unified, unified_batch
 from tests.vse_core.training.tiny_views import LOSSES, TinyViews, random_batch
+from vse_core.losses import build_loss
 from vse_core.precision import full_precision, use_tf32
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer
@@ -29,7 +29,7 @@ class Run:
 
     def __init__(self, system: str, precision: str, scale: float | None = None) -> None:
         make_model, self.make_batch, options = SYSTEMS[system]
-        self.model, self.loss = make_model(), any_loss(**options)
+        self.model, self.loss = make_model(), build_loss(**options)
         self.optimizer = build_optimizer(self.model, 5e-3, 0.01)
         self.precision = MixedPrecision(precision)
         if scale is not None:

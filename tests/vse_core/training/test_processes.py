@@ -10,7 +10,6 @@ import torch
 import torch.multiprocessing as mp
 
 from tests.ranks import run_ranks
-from tests.vse_core.losses.systems import any_loss
 from tests.vse_core.training.tiny_levels import levels_batch, tiny_levels
 from tests.vse_core.training.tiny_unified import (
     adversarial_batch,
@@ -22,7 +21,7 @@ from tests.vse_core.training.tiny_unified import (
 )
 from tests.vse_core.training.tiny_views import LOSSES as RECORDED
 from tests.vse_core.training.tiny_views import TinyViews, random_batch
-from vse_core.losses import global_pairs
+from vse_core.losses import build_loss, global_pairs
 from vse_core.models.adversarial import AdversarialModel
 from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.step import LocalBatch, training_step
@@ -103,7 +102,7 @@ def one_step(
         inputs, mine, counts = share_of(inputs, rank, world)
         shares.append(LocalBatch(inputs, ids[mine], counts))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loss = any_loss(**SYSTEMS[name], mask_same_image=True).double()
+    loss = build_loss(**SYSTEMS[name], mask_same_image=True).double()
     result = training_step(model, loss, optimizer, shares, 1e9)
     tensors = {
         "loss": {"total": result.loss, **result.parts},

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.vse_core.losses.systems import any_loss
 from tests.vse_core.training.tiny_levels import levels_batch, tiny_levels
 from tests.vse_core.training.tiny_unified import adversarial_batch, tiny_adversarial, tiny_unified, unified_batch
 from tests.vse_core.training.tiny_views import LOSSES, TinyViews, random_batch
+from vse_core.losses import build_loss
 from vse_core.training.optim import build_optimizer
 from vse_core.training.step import LocalBatch, training_step
 
@@ -32,7 +32,7 @@ SYSTEMS |= {
 
 def losses_of(name: str) -> list[float]:
     make_model, make_batch, options = SYSTEMS[name]
-    model, loss = make_model(), any_loss(**options)
+    model, loss = make_model(), build_loss(**options)
     optimizer = build_optimizer(model, 5e-3, 0.01)
     found = []
     for step in range(STEPS):

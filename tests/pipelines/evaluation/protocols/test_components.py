@@ -47,7 +47,13 @@ def test_labels_of_many_words_are_no_relations() -> None:
 def test_univse_reads_the_last_word_of_what_describes_a_noun() -> None:
     words = ["<pad>", "<start>", "<end>", "<unk>", "dining", "room", "table"]
     vocabulary = Vocabulary(words)
-    model = build_model(4, len(vocabulary), 8, {"name": "regions"}, {"name": "components", "word_dim": 6})
+    model = build_model(
+        4,
+        len(vocabulary),
+        8,
+        {"name": "regions", "pooling": {"name": "kmax", "k": 10}},
+        {"name": "components", "word_dim": 6},
+    )
     assert isinstance(model, UnifiedModel)
     embedder = ComponentEmbedder(model, vocabulary, None)
     found, expected = (embedder.embed_phrases([(word, "table")]) for word in ("dining room", "room"))
@@ -58,7 +64,7 @@ def test_univse_reads_the_last_word_of_what_describes_a_noun() -> None:
 def test_numbers_are_attributes_by_option(numerals: bool) -> None:
     vocabulary = Vocabulary(["<pad>", "<start>", "<end>", "<unk>", "two", "black", "dog"])
     text = {"name": "components", "word_dim": 6, "numerals": numerals}
-    model = build_model(4, len(vocabulary), 8, {"name": "regions"}, text)
+    model = build_model(4, len(vocabulary), 8, {"name": "regions", "pooling": {"name": "kmax", "k": 10}}, text)
     assert isinstance(model, UnifiedModel)
     embedder = ComponentEmbedder(model, vocabulary, None)
     (components_of_text,) = embedder.inputs(["two black dogs"])

@@ -31,7 +31,8 @@ def inputs(tmp_path: Path) -> SimpleNamespace:
     words = component_words((caption.graph for of_image in captions for caption in of_image), 1)
     vocabulary = Vocabulary(["<pad>", "<start>", "<end>", "<unk>", *words])
     torch.manual_seed(0)
-    model = build_model(WIDTH, len(vocabulary), 8, {"name": "regions"}, {"name": "components", "word_dim": 6}).eval()
+    image = {"name": "regions", "pooling": {"name": "mean"}}
+    model = build_model(WIDTH, len(vocabulary), 8, image, {"name": "components", "word_dim": 6}).eval()
     assert isinstance(model, UnifiedModel)
     embedder = ComponentEmbedder(model, vocabulary, None)
     reader = ShardReader(tmp_path / "features", "grid")

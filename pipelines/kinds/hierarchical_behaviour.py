@@ -1,0 +1,110 @@
+"""HGR: words between spaces, and the role graphs of captions from the file that came with a data set."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from pipelines.kinds import LossConfig, TextEncoderConfig
+from pipelines.kinds.behaviour import Behaviour, TextInputs
+from pipelines.kinds.hierarchical import RoleGraphTextEncoderConfig
+from pipelines.kinds.inputs import KindSettings, SplitData
+from pipelines.kinds.words import build_words
+from pipelines.runtime.stage import StageError
+from preprocessing.captions.encoder import CaptionEncoder
+from preprocessing.captions.role_graphs import (
+    RoleGraph,
+    RoleGraphError,
+    RoleGraphTable,
+    SpacedWords,
+    read_role_graphs,
+)
+from preprocessing.loading.batch import Batch
+from preprocessing.loading.loader import CaptionInputs
+from vse_core.digests import file_digest
+from vse_core.losses.hierarchical import TextLevels, VideoLevels
+from vse_core.models import Model
+from vse_core.models.hierarchical import RoleGraphs
+
+
+def _prepare(
+    settings: KindSettings, train: SplitData, evaluation: SplitData, run: Path
+) -> tuple[CaptionEncoder, dict[str, float]]:
+    # Errors in the graphs are raised here, and not in every process of the training.
+    for split in (train, evaluation):
+        role_graph_table(_graphs_file(settings.text), split)
+    return build_words(settings, run, lambda count: SpacedWords.build(train.reader.texts(), count))
+
+
+def _tables_identity(settings: KindSettings, split: SplitData) -> dict[str, Any]:
+    return {"role_graphs": file_digest(_graphs_file(settings.text))}
+
+
+def _write_tables(settings: KindSettings, split: SplitData, caption_encoder: CaptionEncoder, directory: Path) -> None:
+    role_graph_table(_graphs_file(settings.text), split).save(directory)
+
+
+def _train_inputs(
+    settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, run: Path
+) -> CaptionInputs:
+    table = role_graph_table(_graphs_file(settings.text), train)
+    return lambda captions_B, epoch, longest: _tensors(table, captions_B, longest)
+
+
+def _step_inputs(loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int) -> tuple[Any, ...]:
+    return (RoleGraphs(**batch.extra),)
+
+
+def _text_inputs(
+    text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder, model: Model
+) -> TextInputs:
+    table = role_graph_table(_graphs_file(text), split)
+    return lambda captions_C, longest: (RoleGraphs(**_tensors(table, captions_C, longest)),)
+
+
+def _graphs_file(text: TextEncoderConfig) -> Path:
+    if not isinstance(text, RoleGraphTextEncoderConfig):
+        raise StageError(
+            "the model reads role graphs of captions: use the configuration that it was trained with, which names them "
+            "as model.text.graphs"
+        )
+    return text.graphs
+
+
+def _tensors(table: RoleGraphTable, captions_B: npt.NDArray[np.int64], longest: int) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(array) for name, array in table.select(captions_B, longest).items()}
+
+
+@lru_cache(maxsize=1)
+def _role_graphs(path: Path) -> dict[str, RoleGraph]:
+    return read_role_graphs(path)
+
+
+def role_graph_table(path: Path, split: SplitData) -> RoleGraphTable:
+    """Return the role graphs of a split's captions: mapped where training has written them, else from HGR's JSON.
+
+    A process reads the JSON once.
+
+    Raises StageError if the file is missing or malformed, or lacks a caption.
+    """
+    if split.tables is not None:
+        return RoleGraphTable.load(split.tables)
+    try:
+        return RoleGraphTable.build(split.reader.texts(), _role_graphs(path))
+    except RoleGraphError as error:
+        raise StageError(f"model.text.graphs: {error}") from error
+
+
+BEHAVIOUR = Behaviour(
+    prepare=_prepare,
+    tables_identity=_tables_identity,
+    write_tables=_write_tables,
+    train_inputs=_train_inputs,
+    step_inputs=_step_inputs,
+    text_inputs=_text_inputs,
+    output_types=(VideoLevels, TextLevels),
+)

@@ -1,0 +1,139 @@
+"""UniVSE: the components of captions, from their scene graphs, and the negatives that they are contrasted with."""
+
+import itertools
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from pipelines.kinds import LossConfig, TextEncoderConfig
+from pipelines.kinds.behaviour import Behaviour, TextInputs
+from pipelines.kinds.component_embedder import ComponentEmbedder, read_parser, write_parser
+from pipelines.kinds.inputs import KindSettings, SplitData
+from pipelines.kinds.scene_graphs import graphs_of, require_graphs, write_pools
+from pipelines.kinds.unified import COMPONENTS_VERSION, ComponentTextEncoderConfig, UnifiedLoss
+from pipelines.kinds.words import build_words
+from pipelines.runtime.stage import StageError
+from preprocessing.captions.components import ComponentTable, RelationForm, attribute_kinds, component_words
+from preprocessing.captions.encoder import CaptionEncoder
+from preprocessing.captions.negatives import NegativeCounts, NegativeSampler, NegativesError
+from preprocessing.captions.pools import Pools, PoolsError
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.loading.batch import Batch, component_tensors
+from preprocessing.loading.loader import CaptionInputs
+from vse_core.models import Model
+from vse_core.models.components import Components
+from vse_core.models.unified import UnifiedModel
+
+
+def _prepare(
+    settings: KindSettings, train: SplitData, evaluation: SplitData, run: Path
+) -> tuple[CaptionEncoder, dict[str, float]]:
+    text = _settings(settings.text)
+
+    def build(count: int) -> Vocabulary:
+        graphs = itertools.chain.from_iterable(graphs_of(train))
+        words = component_words(graphs, count, attribute_kinds(text.numerals), text.relations)
+        return Vocabulary.build(train.reader.texts(), count, words)
+
+    words, facts = build_words(settings, run, build)
+    write_pools(settings, train, run)
+    return words, facts
+
+
+def _tables_identity(settings: KindSettings, split: SplitData) -> dict[str, Any]:
+    text = _settings(settings.text)
+    read = {"numerals": text.numerals, "relations": text.relations}
+    return {"components": COMPONENTS_VERSION, "graphs": require_graphs(split).name, **read}
+
+
+def _write_tables(settings: KindSettings, split: SplitData, caption_encoder: CaptionEncoder, directory: Path) -> None:
+    text = _settings(settings.text)
+    _components(split, _vocabulary(caption_encoder), text.numerals, text.relations).save(directory)
+
+
+def _train_inputs(
+    settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, run: Path
+) -> CaptionInputs:
+    """Return the source of the components of a batch's captions, with negatives."""
+    sampler = _negative_sampler(settings, train, _vocabulary(caption_encoder), run)
+
+    def inputs(captions_B: npt.NDArray[np.int64], epoch: int, longest: int) -> dict[str, Tensor]:
+        components = sampler.batch(captions_B, epoch)
+        return component_tensors({field.name: getattr(components, field.name) for field in fields(components)})
+
+    return inputs
+
+
+def _step_inputs(loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int) -> tuple[Any, ...]:
+    return (Components(**batch.extra),)
+
+
+def _text_inputs(
+    text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder, model: Model
+) -> TextInputs:
+    assert isinstance(model, UnifiedModel)
+    encoder = model.text_encoder
+    table = _components(split, _vocabulary(caption_encoder), encoder.numerals, encoder.relations)
+    return lambda captions_C, longest: (Components(**component_tensors(table.select(captions_C))),)
+
+
+def _save_sidecars(directory: Path, settings: KindSettings) -> None:
+    write_parser(directory, settings.parser)
+
+
+def _component_embedder(model: Model, caption_encoder: CaptionEncoder, directory: Path) -> ComponentEmbedder:
+    assert isinstance(model, UnifiedModel)
+    return ComponentEmbedder(model, _vocabulary(caption_encoder), read_parser(directory))
+
+
+def _vocabulary(caption_encoder: CaptionEncoder) -> Vocabulary:
+    """Return the words that components are looked up in; StageError if the model reads pieces of words."""
+    if caption_encoder.vocabulary is None:
+        raise StageError("UniVSE looks components up by their words, and this model reads pieces of words")
+    return caption_encoder.vocabulary
+
+
+def _components(split: SplitData, vocabulary: Vocabulary, numerals: bool, relations: RelationForm) -> ComponentTable:
+    """Return the components of a split's captions, mapped where training has written them, else of their graphs."""
+    if split.tables is not None:
+        return ComponentTable.load(split.tables, vocabulary, relations)
+    return ComponentTable.build(graphs_of(split), vocabulary, attribute_kinds(numerals), relations)
+
+
+def _settings(text: TextEncoderConfig) -> ComponentTextEncoderConfig:
+    assert isinstance(text, ComponentTextEncoderConfig)
+    return text
+
+
+def _negative_sampler(
+    settings: KindSettings, train: SplitData, vocabulary: Vocabulary, directory: Path
+) -> NegativeSampler:
+    """Return the sampler of negatives, from the pools in a run's directory; StageError if words are too few."""
+    loss = settings.loss
+    assert isinstance(loss, UnifiedLoss)
+    counts = NegativeCounts(
+        loss.object_negatives, loss.attribute_negatives, loss.attribute_negatives, *loss.relation_negatives
+    )
+    try:
+        pools = Pools.load(directory / Pools.FILE)
+        text = _settings(settings.text)
+        table = _components(train, vocabulary, text.numerals, text.relations)
+        return NegativeSampler(table, pools, vocabulary, settings.seed, counts)
+    except (NegativesError, PoolsError) as error:
+        raise StageError(f"train: {error}") from error
+
+
+BEHAVIOUR = Behaviour(
+    prepare=_prepare,
+    tables_identity=_tables_identity,
+    write_tables=_write_tables,
+    train_inputs=_train_inputs,
+    step_inputs=_step_inputs,
+    text_inputs=_text_inputs,
+    save_sidecars=_save_sidecars,
+    component_embedder=_component_embedder,
+)
