@@ -52,17 +52,12 @@ class Probe:
         return node_facts(work_dir, addresses)
 
 
-def requirements() -> list[str]:
-    """Return the requirements of our package without extras ("numpy>=2"), or none if it is not installed."""
+def _versions() -> dict[str, str]:
     try:
         declared = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        return []
-    return [line for line in declared if "extra ==" not in line]
-
-
-def _versions() -> dict[str, str]:
-    names = [Requirement(line).name for line in requirements()]
+        declared = []
+    names = [Requirement(line).name for line in declared if "extra ==" not in line]
     packages = {name: _version(name) for name in (DISTRIBUTION, *names)}
     return {"python": ".".join(map(str, sys.version_info[:3])), **packages}
 
@@ -128,23 +123,18 @@ class Finding:
         return f"{mark} {self.check}: {self.says}" + (f"; {self.remedy}" if self.remedy else "")
 
 
-def check_versions(nodes: Sequence[NodeFacts], declared: Sequence[str]) -> Finding:
-    """Check that every machine, the driver's first, has the declared packages, in the driver's versions."""
+def check_versions(nodes: Sequence[NodeFacts]) -> Finding:
+    """Check that every machine has the packages of the driver, which is the first, in the same versions."""
     driver, problems = nodes[0], []
     for node in nodes:
         if not node.versions.get(DISTRIBUTION):
             problems.append(f"{node.node} has no {DISTRIBUTION}")
             continue
-        for requirement in map(Requirement, declared):
-            found = node.versions.get(requirement.name, "")
-            if not found:
-                problems.append(f"{node.node} has no {requirement.name}")
-            elif not requirement.specifier.contains(found, prereleases=True):
-                problems.append(f"{node.node} has {requirement.name} {found}, not {requirement.specifier}")
         for name, expected in driver.versions.items():
             found = node.versions.get(name, "")
-            if expected and found and _public(found) != _public(expected):
-                problems.append(f"{node.node} has {name} {found}, {driver.node} {expected}")
+            if expected and _public(found) != _public(expected):
+                has = f"{name} {found}" if found else f"no {name}"
+                problems.append(f"{node.node} has {has}, {driver.node} {expected}")
     if problems:
         return Finding("versions", _several(problems), "use one image on all machines, or reinstall there")
     facts = driver.versions

@@ -25,7 +25,6 @@ from infra.checks import (
     check_storage,
     check_versions,
     node_facts,
-    requirements,
 )
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.runtime import cluster, ray_internals
@@ -76,7 +75,7 @@ def examine(config: PipelineConfig) -> Iterator[Finding]:
                 yield Finding("machines", f"{', '.join(lost)} did not answer", remedy)
             else:
                 yield Finding("machines", f"{len(probes)} of {len(probes)} answer")
-    yield check_versions(nodes, requirements())
+    yield check_versions(nodes)
     yield check_gpus(nodes[1:] or nodes, _gpus_wanted(config), registered)
     yield check_disk(nodes, (config.storage.cache_gb or 0.0) * 1e9)
     yield check_storage(nodes, addresses)

@@ -50,20 +50,14 @@ def is_connected() -> bool:
 
 
 def connect(configured: str | None) -> None:
-    """Connect to Ray, once for all stages of a process.
+    """Connect to the cluster, or start one on this machine if none is named, once for all stages of a process.
 
     `configured` is `ray.address` of the configuration. Raises ClusterError if the cluster does not answer or refuses
     us.
     """
-    if not is_connected():
-        join_or_start(cluster_address(configured))
-
-
-def join_or_start(address: str | None) -> None:
-    """Connect to the cluster at an address, or start one on this machine if there is none.
-
-    Raises ClusterError if the cluster does not answer or refuses us.
-    """
+    if is_connected():
+        return
+    address = cluster_address(configured)
     # Ray warns about a change of this default at every start.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray

@@ -144,8 +144,7 @@ def _connected() -> Iterator[bool]:
     was_connected, address = cluster.is_connected(), os.environ.get("RAY_ADDRESS") or None
     os.environ.update(ray_internals.SERVE_SETTINGS)
     try:
-        if not was_connected:
-            cluster.join_or_start(address)
+        cluster.connect(address)
         yield not (was_connected or address)
     finally:
         if not was_connected:

@@ -10,7 +10,6 @@ from infra import checks
 from infra.checks import Finding, NodeFacts
 
 VERSIONS = {"python": "3.11.7", "vse-pipeline": "0.1.0", "ray": "2.60.0", "torch": "2.15.0"}
-DECLARED = ["ray[default,train]==2.60.*", "torch>=2.14"]
 NODE = NodeFacts("a", VERSIONS, free_bytes=50 * 10**9)
 
 
@@ -24,7 +23,7 @@ def test_a_line_says_what_is_wrong_and_the_remedy() -> None:
 
 
 def test_equal_versions_are_well() -> None:
-    found = checks.check_versions([NODE, other()], DECLARED)
+    found = checks.check_versions([NODE, other()])
     assert found.passed
     assert found.says == "2 machines: Python 3.11.7, ray 2.60.0, torch 2.15.0"
 
@@ -32,15 +31,15 @@ def test_equal_versions_are_well() -> None:
 @pytest.mark.parametrize(
     ("node", "said"),
     [
-        (other(ray="2.59.0"), "b has ray 2.59.0, not ==2.60.*"),
-        (other(ray=""), "b has no ray"),
+        (other(ray="2.59.0"), "b has ray 2.59.0, a 2.60.0"),
+        (other(ray=""), "b has no ray, a 2.60.0"),
         (other(python="3.12.1"), "b has python 3.12.1, a 3.11.7"),
         (other(torch="2.16.0"), "b has torch 2.16.0, a 2.15.0"),
         (other(**{"vse-pipeline": ""}), "b has no vse-pipeline"),
     ],
 )
 def test_other_versions_are_named(node: NodeFacts, said: str) -> None:
-    found = checks.check_versions([NODE, node], DECLARED)
+    found = checks.check_versions([NODE, node])
     assert not found.passed
     assert said in found.says
 

@@ -75,12 +75,9 @@ def _size(config: PipelineConfig) -> str:
     training = config.training
     if not training.epochs:
         return f"no epochs ({config.model.untrained(training.initial)}), one evaluation"
-    return f"{training.epochs} epochs, batch {training.batch_size}, {_workers(config)} worker(s)"
-
-
-def _workers(config: PipelineConfig) -> str:
-    fewest, most = config.training.fewest_workers, config.training.most_workers
-    return f"{most}" if fewest == most else f"{fewest} to {most}"
+    fewest, most = training.fewest_workers, training.most_workers
+    workers = f"{most}" if fewest == most else f"{fewest} to {most}"
+    return f"{training.epochs} epochs, batch {training.batch_size}, {workers} worker(s)"
 
 
 def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:

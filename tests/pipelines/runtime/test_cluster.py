@@ -18,7 +18,7 @@ from pipelines.runtime import cluster
 from pipelines.runtime.cli import guarded
 
 def command():
-    cluster.join_or_start(sys.argv[1])
+    cluster.connect(sys.argv[1])
     try:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
@@ -42,10 +42,12 @@ def test_a_disk_that_is_too_full_for_ray_is_named(tmp_path: Path, monkeypatch: p
         raise RuntimeError("Failed to start GCS.")
 
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(cluster, "is_connected", lambda: False)
     monkeypatch.setattr(cluster, "_start_local", fails)
     for free, told in ((10**9, "check that `ray status` answers there"), (5, f"{tmp_path}")):
         usage = SimpleNamespace(free=free)
         monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
         with pytest.raises(cluster.ClusterError, match="Failed to start GCS") as caught:
-            cluster.join_or_start(None)
+            cluster.connect(None)
         assert told in str(caught.value)

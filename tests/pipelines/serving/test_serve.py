@@ -55,7 +55,7 @@ def test_a_ray_on_the_loopback_needs_none(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_address_that_cannot_be_had_is_told_before_ray_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "join_or_start", lambda _: pytest.fail("Ray was started"))
+    monkeypatch.setattr(cluster, "connect", lambda _: pytest.fail("Ray was started"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for host, reason in (("127.0.0.1", "Address already"), ("203.0.113.9", "Cannot assign"), ("a" * 70, "")):
