@@ -12,7 +12,6 @@ from pipelines.runtime.stage import (
     MANIFEST,
     StageDir,
     StageError,
-    StagePlan,
     check_output,
     check_outputs,
     fingerprint,
@@ -114,13 +113,6 @@ def test_what_a_manifest_lacks_is_named(tmp_path: Path) -> None:
         stage.read_manifest()["best"]
     with pytest.raises(StageError, match="has no 'captions'"):
         stage.read_manifest()["counts"]["captions"]
-
-
-@pytest.mark.parametrize(("done", "status"), [(0, "to do"), (2, "partly done (2 of 3 shards)"), (3, "up to date")])
-def test_the_status_of_a_plan(tmp_path: Path, done: int, status: str) -> None:
-    plan = StagePlan("extract", "ab", tmp_path, total=3, done=done, unit="shards", size="")
-    assert plan.status == status
-    assert plan.complete == (done == 3)
 
 
 def test_an_edited_manifest_is_told(tmp_path: Path) -> None:

@@ -100,14 +100,6 @@ def test_captions_are_parsed_where_something_reads_the_graphs(
     assert stages["parse"].runs == 1
 
 
-def test_captions_are_parsed_where_that_alone_is_asked_for(
-    config: PipelineConfig, stages: dict[str, CountingStage], rows: Rows
-) -> None:
-    runner.run_stages(config, ["extract"])
-    runner.run_stages(config, ["parse"])
-    assert [row[:2] for row in rows()] == [["extract", "done"], ["parse", "done"]]
-
-
 def test_all_stages_run_once(config: PipelineConfig, stages: dict[str, CountingStage], rows: Rows) -> None:
     runner.run_stages(config, tuple(STAGES))
     first = rows()

@@ -83,14 +83,6 @@ def test_all_machines_start_from_the_same(machines: list[Mirror]) -> None:
         assert str(newest_checkpoint(run(machine))).endswith("step-00000012")
 
 
-def test_without_a_storage_everything_stays(tmp_path: Path) -> None:
-    alone = Mirror(tmp_path)
-    kept = write(run(alone) / "checkpoints" / "step-00000004", "weights")
-    RunFolder(run(alone), alone).publish()
-    RunFolder(run(alone), alone).recover()
-    assert newest_checkpoint(run(alone)) == kept
-
-
 def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build_model(**SPECIFICATION)
     optimizer = torch.optim.AdamW(model.parameters())

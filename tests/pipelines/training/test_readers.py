@@ -170,19 +170,6 @@ def test_a_process_starts_from_the_tables_alone(tmp_path: Path, storage: Path) -
         assert {path.name.split(".")[0] for path in (tmp_path / "machine" / "train").glob("shard-*")} == {"shard-00000"}
 
 
-def test_tables_are_made_once(tmp_path: Path, storage: Path) -> None:
-    writer = Mirror(tmp_path / "writer", str(storage))
-    made = tables(writer, "train")
-    before = {path: path.stat().st_mtime_ns for path in made.iterdir()}
-    assert tables(writer, "train") == made
-    assert {path: path.stat().st_mtime_ns for path in made.iterdir()} == before
-    with (made / "tokens.npy").open("r+b") as file:
-        file.seek(-3, os.SEEK_END)
-        file.write(b"\x01")
-    with pytest.raises(DigestError, match=r"tokens\.npy is damaged"):
-        tables(writer, "train")
-
-
 def test_a_table_that_was_cut_short_is_refused(tmp_path: Path, storage: Path) -> None:
     (tokens,) = storage.glob("tables/train/*/tokens.npy")
     os.truncate(tokens, tokens.stat().st_size - 4)

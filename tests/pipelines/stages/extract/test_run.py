@@ -168,19 +168,6 @@ def test_regions_of_the_detector_become_shards(tmp_path: Path) -> None:
             assert set(arrays["objects"]) <= set(range(4))
 
 
-@pytest.mark.parametrize(
-    ("features", "reason"),
-    [
-        ("{extractor: butd}", "features: butd: no weights are given; use the hub id unc-nlp"),
-        ("{extractor: butd, weights: /no/such.pth}", "features: weights: there is no file or folder /no/such.pth"),
-        ("{extractor: butd, random_seed: 0, min_regions: 37}", "got 37 and 36"),
-    ],
-)
-def test_a_detector_that_cannot_be_had(tmp_path: Path, features: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        extract.plan(loaded(tmp_path, f"features={features}"), {})
-
-
 def test_a_second_plan_imports_nothing_heavy(tmp_path: Path) -> None:
     """In a process of its own, since this one has imported everything already."""
     extract.plan(loaded(tmp_path), {})

@@ -91,12 +91,6 @@ def test_what_was_made_before_a_kill_counts_when_the_split_has_grown_again(setti
     assert grown(settings, 13) == (3, ["shard-00003.tar", "shard-00004.tar"])
 
 
-def test_a_second_start_takes_nothing_twice(settings: list[str]) -> None:
-    grown(settings, 7)
-    grown(settings, 10, shards=0)
-    assert grown(settings, 10) == (2, ["shard-00002.tar", "shard-00003.tar"])
-
-
 def test_other_settings_share_nothing(settings: list[str]) -> None:
     grown(settings, 7)
     assert grown(settings, 10, **{"features.random_seed": 1})[0] == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,19 +84,6 @@ def test_of_others_nothing_is_claimed() -> None:
         "- Data: Ours.",
         "- Weights it builds on: `microsoft/resnet-50`. Apache-2.0.",
     ]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "weights"),
-    [
-        ([], []),
-        (["features.random_seed=null"], ["tiny_resnet"]),
-        (["model.text.word_vectors=/glove.txt"], ["glove.txt"]),
-    ],
-)
-def test_pretrained_weights(overrides: list[str], weights: list[str]) -> None:
-    config = load_config(None, overrides)
-    assert [Path(name).name for name in model_card.pretrained(config.features, config.model)] == weights
 
 
 def test_a_description_fits_the_database() -> None:
