@@ -46,12 +46,7 @@ def disk_errors(work: str, folder: Path) -> Iterator[None]:
 
 
 def fingerprint(content: Any) -> str:
-    """Return the sha256 (64 hex digits) of the canonical JSON of `content`.
-
-    It consists of dictionaries with string keys, lists, tuples, strings, numbers, booleans and None. Raises TypeError
-    if something in it has no canonical JSON (a path, a set, an array): convert it at the call, and ValueError if
-    a number in it is NaN or infinite.
-    """
+    """Return the sha256 (64 hex digits) of the canonical JSON of `content`; TypeError or ValueError if it has none."""
     return json_digest(content)
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -25,7 +25,7 @@ from pipelines.runtime.stage import (
     fingerprint,
     manifest_in,
 )
-from pipelines.stages.extract.checks import ShardCheck
+from pipelines.stages.extract.checks import Check
 from pipelines.stages.extract.plan import splits_of
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.registry import STAGES
@@ -38,7 +38,7 @@ class _Outcome:
     seconds: float
 
 
-def main(*stages: str, checks: Sequence[ShardCheck] = ()) -> NoReturn:
+def main(*stages: str, checks: Mapping[str, Check] | None = None) -> NoReturn:
     """Run stages as the command of this process and exit: 0 when all is done, 1 with one message when it is not.
 
     Without names all stages run. The user may ask for the checks of the extracted shards.
@@ -46,16 +46,17 @@ def main(*stages: str, checks: Sequence[ShardCheck] = ()) -> NoReturn:
 
     def command() -> None:
         parser = make_parser()
-        for check in checks:
-            parser.add_argument(f"--{check.option}", action="store_true", help=check.help, dest=check.option)
+        for name, check in (checks or {}).items():
+            text = (check.__doc__ or "").partition("\n")[0]
+            parser.add_argument(f"--{name}", action="store_true", help=text, dest=name)
         options = parser.parse_args()
         config = load_config(options.config, options.set).for_dry_run(options.dry_run)
-        for check in checks:
-            if vars(options)[check.option]:
+        for name, check in (checks or {}).items():
+            if vars(options)[name]:
                 splits = splits_of(config)
                 folders = [] if options.dry_run else [split.directory.path for split in splits]
                 with exclusive(config.mirror, *folders):
-                    check.run(splits, config.mirror)
+                    check(splits, config.mirror)
         run_stages(config, stages or STAGES, options.dry_run)
 
     run_command(command)

@@ -6,7 +6,6 @@ The shards in question are removed, and the stage then makes them again; all oth
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.runtime.cli import say
@@ -18,17 +17,7 @@ from preprocessing.shards.reader import verify_table
 from preprocessing.storage import Mirror
 from preprocessing.storage.mirror import sidecar_path, table_path
 
-
-@dataclass(frozen=True)
-class ShardCheck:
-    """A check of the shards before the stage runs.
-
-    `run` removes the shards to be made again; in a dry run it only prints those that are on this machine.
-    """
-
-    option: str
-    help: str
-    run: Callable[[Sequence[Split], Mirror], None]
+Check = Callable[[Sequence[Split], Mirror], None]
 
 
 def verify(splits: Sequence[Split], mirror: Mirror) -> None:
@@ -62,10 +51,8 @@ def retry_failed(splits: Sequence[Split], mirror: Mirror) -> None:
     _remove(failed, mirror)
 
 
-SHARD_CHECKS = (
-    ShardCheck("verify", "read all shards, and make those again whose bytes have changed", verify),
-    ShardCheck("retry-failed", "make the shards again that lack images which could not be read", retry_failed),
-)
+# Options of the command, which print what they would do in a dry run.
+SHARD_CHECKS: Mapping[str, Check] = {"verify": verify, "retry-failed": retry_failed}
 
 
 def _remove(shards: Mapping[Path, str], mirror: Mirror) -> None:

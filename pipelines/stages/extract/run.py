@@ -5,7 +5,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -27,7 +27,6 @@ from preprocessing.datasets import DatasetError
 from preprocessing.features import ExtractorError, build_extractor
 from preprocessing.features.imported import check_image_names
 from preprocessing.shards import read_index
-from preprocessing.shards.index import ShardIndex
 from preprocessing.storage import Mirror
 from preprocessing.storage.mirror import sidecar_path, table_path
 
@@ -51,8 +50,6 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     tracker.log_params({f"fingerprint.{split.name}": split.directory.fingerprint for split in splits})
     reused = [reuse_shards(split.shard_set, split.version) for split in splits]
     if any(split.missing() for split in splits):
-        if isinstance(config.features, ImportedFeatures):
-            _check_image_names(splits)
         _make_shards(config, splits, tracker)
     for split, count in zip(splits, reused, strict=True):
         _write_manifest(split, count)
@@ -62,20 +59,21 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     return StageReport(NAME, config.work_dir / NAME, in_words(counts, skipped))
 
 
+@dataclass
 class _Extraction:
     """Actor that holds the extractor, and makes a shard while the one before it is written and sent."""
 
-    def __init__(
-        self, name: str, options: dict[str, Any], batch_size: int, threads: int, timeout: float, mirror: Mirror
-    ) -> None:
-        self._name, self._options = name, options
-        self._batch_size, self._threads, self._timeout = batch_size, threads, timeout
-        self._mirror = mirror
+    name: str
+    options: dict[str, Any]
+    batch_size: int
+    threads: int
+    timeout: float
+    mirror: Mirror
 
     def prepare(self) -> None:
         """Load the extractor, once for all shards."""
-        torch.set_num_threads(self._threads)
-        self._extractor = build_extractor(self._name, **self._options)
+        torch.set_num_threads(self.threads)
+        self._extractor = build_extractor(self.name, **self.options)
 
     def work(self, spec: extraction.ShardSpec) -> Iterator[int | None]:
         """Make a shard; yield None when the next one may begin, and the number of records in the end."""
@@ -91,23 +89,21 @@ class _Extraction:
         spec.path.parent.mkdir(parents=True, exist_ok=True)
         records = tuple(spec.records)
         spec = replace(spec, records=records)
-        extraction.extract_shard(spec, self._extractor, self._batch_size, self._threads, self._timeout, drawn)
+        extraction.extract_shard(spec, self._extractor, self.batch_size, self.threads, self.timeout, drawn)
         # The sidecar last: on the storage, too, it declares the shard complete.
-        self._mirror.push(spec.path, table_path(spec.path), sidecar_path(spec.path))
-        self._mirror.make_room()
+        self.mirror.push(spec.path, table_path(spec.path), sidecar_path(spec.path))
+        self.mirror.make_room()
         return len(records)
 
 
-def _check_image_names(splits: Iterable[Split]) -> None:
-    try:
-        check_image_names(record.image_uri for split in splits for record in split.dataset.records(split.name))
-    except ExtractorError as error:
-        raise StageError(f"{NAME}: {error}") from error
-
-
 def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) -> None:
-    cluster.connect(config.ray.address)
     features = config.features
+    if isinstance(features, ImportedFeatures):
+        try:
+            check_image_names(record.image_uri for split in splits for record in split.dataset.records(split.name))
+        except ExtractorError as error:
+            raise StageError(f"{NAME}: {error}") from error
+    cluster.connect(config.ray.address)
     actor = ray.remote(_Extraction).options(
         num_cpus=features.cpus_per_actor,
         num_gpus=features.gpus_per_actor,
@@ -164,7 +160,9 @@ def _write_manifest(split: Split, reused: int = 0) -> None:
     indices = [read_index(path) for path in split.shards]
     skipped = [item for index in indices for item in index.skipped]
     counts = {
-        "records": split.summary.images or sum(_records_of(index) for index in indices),
+        # Of archives: the samples of a shard, and the records that it lacks altogether.
+        "records": split.summary.images
+        or sum(len({*index.keys, *(item["key"] for item in index.skipped)}) for index in indices),
         "images": sum(index.count for index in indices),
         "captions": sum(sum(index.caption_counts) for index in indices),
         "bytes": sum(index.bytes for index in indices),
@@ -183,8 +181,3 @@ def _write_manifest(split: Split, reused: int = 0) -> None:
     content = {"split": split.name, "counts": counts, "skipped": skipped, "revision": revision}
     files = [file for path in split.shards for file in (path, table_path(path), sidecar_path(path))]
     split.directory.complete(content, [file.name for file in files if file.is_file()], pushed=True)
-
-
-def _records_of(index: ShardIndex) -> int:
-    """Return the number of records that a shard was made of: its samples, and those that it lacks altogether."""
-    return len(set(index.keys).union(item["key"] for item in index.skipped))

@@ -1,5 +1,6 @@
 """The work of stage 2, parse: the captions in the feature shards become objects, attributes and relations."""
 
+from dataclasses import dataclass
 from itertools import chain
 
 import ray
@@ -44,24 +45,25 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     return StageReport(NAME, config.work_dir / NAME, in_words(_counts(splits)))
 
 
+@dataclass
 class _Parsing:
     """Actor that holds the spaCy pipeline and makes one shard at a time."""
 
-    def __init__(self, pipeline: str | None, batch_size: int, mirror: Mirror) -> None:
-        self._name, self._batch_size = pipeline, batch_size
-        self._mirror = mirror
+    pipeline: str | None
+    batch_size: int
+    mirror: Mirror
 
     def prepare(self) -> None:
         """Load the pipeline, once for all shards."""
-        self._nlp = load_pipeline(self._name)
+        self._nlp = load_pipeline(self.pipeline)
 
     def work(self, spec: graph_shards.ParseSpec) -> int:
         """Make a shard; return its number of captions."""
         spec.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._mirror.pinned_shard(spec.features):
-            captions = graph_shards.parse_shard(spec, self._nlp, self._batch_size).captions
-        self._mirror.push(spec.path, graph_shards.counts_path(spec.path), sidecar_path(spec.path))
-        self._mirror.make_room()
+        with self.mirror.pinned_shard(spec.features):
+            captions = graph_shards.parse_shard(spec, self._nlp, self.batch_size).captions
+        self.mirror.push(spec.path, graph_shards.counts_path(spec.path), sidecar_path(spec.path))
+        self.mirror.make_room()
         return captions
 
 
