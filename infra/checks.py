@@ -44,14 +44,6 @@ def node_facts(work_dir: Path, addresses: Sequence[str]) -> NodeFacts:
     )
 
 
-class Probe:
-    """An actor on one machine of a cluster."""
-
-    def facts(self, work_dir: Path, addresses: Sequence[str]) -> NodeFacts:
-        """See :func:`node_facts`."""
-        return node_facts(work_dir, addresses)
-
-
 def _versions() -> dict[str, str]:
     try:
         declared = metadata.requires(DISTRIBUTION) or []

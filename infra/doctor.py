@@ -8,9 +8,7 @@ of its machines is checked, otherwise this machine. Nothing is started, and noth
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError
@@ -19,7 +17,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from infra.checks import (
     Finding,
     NodeFacts,
-    Probe,
     check_disk,
     check_gpus,
     check_storage,
@@ -34,7 +31,7 @@ from pipelines.tracking.client import TrackingError, connect, outages, reason_of
 
 _NODE_SECONDS = 120.0
 
-# Ray hides the GPUs from actors that request none.
+# Ray hides the GPUs from tasks that request none.
 _SEES_GPUS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -67,14 +64,13 @@ def examine(config: PipelineConfig) -> Iterator[Finding]:
     else:
         yield (joined := _join(config, address))
         if joined.passed:
-            with _probes() as probes:
-                others, registered, lost = _collect(probes, config.work_dir, addresses)
+            others, registered, lost = _collect(config.work_dir, addresses)
             nodes += others
             if lost:
                 remedy = "see the logs in /tmp/ray there, or replace them"
                 yield Finding("machines", f"{', '.join(lost)} did not answer", remedy)
             else:
-                yield Finding("machines", f"{len(probes)} of {len(probes)} answer")
+                yield Finding("machines", f"{len(others)} of {len(others)} answer")
     yield check_versions(nodes)
     yield check_gpus(nodes[1:] or nodes, _gpus_wanted(config), registered)
     yield check_disk(nodes, (config.storage.cache_gb or 0.0) * 1e9)
@@ -102,38 +98,25 @@ def _join(config: PipelineConfig, address: str) -> Finding:
     return Finding("Ray", f"{address} answers, with token authentication")
 
 
-@contextmanager
-def _probes() -> Iterator[dict[str, tuple[dict[str, Any], Any]]]:
-    """Start an actor on every machine: node id -> Ray's record of the node, and the actor."""
-    actor = ray.remote(Probe)
-    probes = {}
-    for node in ray.nodes():
-        if node["Alive"]:
-            this_node = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            options = {"num_cpus": 0, "scheduling_strategy": this_node, "runtime_env": {"env_vars": _SEES_GPUS}}
-            probes[node["NodeID"]] = (node, actor.options(**options).remote())
-    try:
-        yield probes
-    finally:
-        for _, probe in probes.values():
-            ray.kill(probe)
-
-
-def _collect(
-    probes: dict[str, tuple[dict[str, Any], Any]], work_dir: Path, addresses: Sequence[str]
-) -> tuple[list[NodeFacts], dict[str, float], list[str]]:
-    answers = {number: probe.facts.remote(work_dir, addresses) for number, (_, probe) in probes.items()}
+def _collect(work_dir: Path, addresses: Sequence[str]) -> tuple[list[NodeFacts], dict[str, float], list[str]]:
+    """Return every machine's facts, the GPUs that Ray has registered there, and the machines that did not answer."""
+    answers = []
+    for node in filter(lambda node: node["Alive"], ray.nodes()):
+        this_node = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        task = ray.remote(node_facts).options(
+            num_cpus=0, max_retries=0, scheduling_strategy=this_node, runtime_env={"env_vars": _SEES_GPUS}
+        )
+        answers.append((node, task.remote(work_dir, addresses)))
     nodes: list[NodeFacts] = []
     registered: dict[str, float] = {}
     lost = []
-    for number, (node, _) in probes.items():
+    for node, answer in answers:
         try:
-            facts = ray.get(answers[number], timeout=_NODE_SECONDS)
+            nodes.append(ray.get(answer, timeout=_NODE_SECONDS))
         except (RayError, GetTimeoutError) as error:
             lost.append(f"{node['NodeManagerHostname']} ({str(error).strip().partition(chr(10))[0]})")
             continue
-        nodes.append(facts)
-        registered[facts.node] = node["Resources"].get("GPU", 0.0)
+        registered[nodes[-1].node] = node["Resources"].get("GPU", 0.0)
     return nodes, registered, lost
 
 
