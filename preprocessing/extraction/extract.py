@@ -30,7 +30,7 @@ NOT_UTF8 = "its name or text is not UTF-8"
 
 _KEY_DIGITS = 8
 _S3_READERS = 16
-# So many numbers are an archive's, for its images' keys.
+# Keys of an archive's images.
 _KEYS_OF_ARCHIVE = 10**_KEY_DIGITS
 # Two shards of a process, the end of one and the start of the next, never have two batches in the model's memory.
 _MODEL = threading.Lock()
@@ -42,8 +42,8 @@ class ShardSpec:
 
     The records of an archive are read from it where the shard is made.
 
-    Image URIs are written relative to `root`; "" leaves them as they are. After a process has died of the shard, its
-    images are loaded `one_by_one`, each noted in `loading_note`, and those that processes died of are in `killers`.
+    Image URIs are written relative to `root`; "" leaves them as they are. After the shard has crashed a worker its
+    images are loaded `one_by_one`, each named in the marker file, and those that `crashed` a worker are skipped.
     """
 
     path: Path
@@ -52,10 +52,10 @@ class ShardSpec:
     first: int
     records: Iterable[Record]
     one_by_one: bool = False
-    killers: tuple[str, ...] = ()
+    crashed: tuple[str, ...] = ()
 
     @property
-    def loading_note(self) -> Path:
+    def marker(self) -> Path:
         """The file with the URI of the image that is being loaded; it is there after the process has been killed."""
         return self.path.with_suffix(".loading")
 
@@ -95,28 +95,22 @@ def extract_shard(
     threads = max(threads, _S3_READERS) if is_s3(spec.root) else threads
 
     def load(uri: str) -> Any:
-        """Load an image; one by one, with a note of it."""
-        with _noted(uri, spec.loading_note) if spec.one_by_one else contextlib.nullcontext():
-            return extractor.load(inside(spec.root, uri))
+        return extractor.load(inside(spec.root, uri))
 
-    depth = 2 * batch_size
-    if spec.one_by_one:
-        threads, depth = 1, 0
+    def load_marked(uri: str) -> Any:
+        spec.marker.write_bytes(os.fsencode(uri))
+        try:
+            return load(uri)
+        finally:
+            spec.marker.unlink(missing_ok=True)
+
+    how = (load_marked, 1, 0) if spec.one_by_one else (load, threads, 2 * batch_size)
     with (
-        ImageLoader(load, threads, depth, timeout) as loader,
+        ImageLoader(*how, timeout) as loader,
         # Written while the next batch is computed.
         contextlib.closing(prefetch(_samples(spec, extractor, batch_size, loader, drawn), 2 * batch_size)) as samples,
     ):
         return write_shard(spec.path, samples, spec.fingerprint)
-
-
-@contextlib.contextmanager
-def _noted(uri: str, note: Path) -> Iterator[None]:
-    note.write_bytes(os.fsencode(uri))
-    try:
-        yield
-    finally:
-        note.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,29 +152,23 @@ def _usable(spec: ShardSpec) -> tuple[list[_Entry], list[Skipped]]:
     skipped: list[Skipped] = []
     for position, record in enumerate(spec.records, start=spec.first):
         key = f"{position:0{_KEY_DIGITS}d}"
-        faults = {caption: _fault(caption) for caption in record.captions}
-        captions = tuple(caption for caption in record.captions if not faults[caption])
-        skipped += [
-            _skipped(key, record, spec.root, faults[caption], caption.caption_id)
-            for caption in record.captions
-            if faults[caption]
-        ]
+        captions = []
+        for caption in record.captions:
+            if not is_text(caption.text + caption.caption_id):
+                skipped.append(_skipped(key, record, spec.root, NOT_UTF8, caption.caption_id))
+            elif not caption.text.strip():
+                skipped.append(_skipped(key, record, spec.root, EMPTY_CAPTION, caption.caption_id))
+            else:
+                captions.append(caption)
         if not is_text(record.image_id + record.image_uri):
             skipped.append(_skipped(key, record, spec.root, NOT_UTF8))
-        elif record.image_uri in spec.killers:
+        elif record.image_uri in spec.crashed:
             skipped.append(_skipped(key, record, spec.root, KILLED))
         elif captions:
-            entries.append(_Entry(key, record, captions))
+            entries.append(_Entry(key, record, tuple(captions)))
         else:
             skipped.append(_skipped(key, record, spec.root, NO_CAPTION))
     return entries, skipped
-
-
-def _fault(caption: Caption) -> str:
-    """Return the reason why a caption is skipped, or ""."""
-    if not is_text(caption.text + caption.caption_id):
-        return NOT_UTF8
-    return "" if caption.text.strip() else EMPTY_CAPTION
 
 
 def _skipped(key: str, record: Record, root: str, reason: str, caption_id: str | None = None) -> Skipped:

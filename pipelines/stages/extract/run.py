@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 # Of an actor: while one shard is written and sent, the next is decoded and computed.
 _SHARDS_AT_ONCE = 2
 # Images of a shard that may kill processes before it is memory itself that is short.
-_MOST_KILLERS = 10
+_MOST_CRASHES = 10
 
 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:  # noqa: ARG001
@@ -133,12 +133,12 @@ def after_death(spec: extraction.ShardSpec, deaths: int) -> extraction.ShardSpec
     """Repeat a shard of which a process died: as it was, then image by image, then without the image it died of."""
     if deaths < MOST_DEATHS:
         return replace(spec, one_by_one=deaths == MOST_DEATHS - 1)
-    if not spec.loading_note.is_file() or len(spec.killers) == _MOST_KILLERS:
+    if not spec.marker.is_file() or len(spec.crashed) == _MOST_CRASHES:
         return None
-    killer = os.fsdecode(spec.loading_note.read_bytes())
-    spec.loading_note.unlink()
+    killer = os.fsdecode(spec.marker.read_bytes())
+    spec.marker.unlink()
     log.warning("%s: skipped, %s", killer, extraction.KILLED)
-    return replace(spec, killers=(*spec.killers, killer))
+    return replace(spec, crashed=(*spec.crashed, killer))
 
 
 def _images_to_do(splits: Iterable[Split]) -> int | None:
