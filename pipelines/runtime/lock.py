@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from preprocessing.storage import Mirror, open_storage
+from preprocessing.storage import Mirror, open_lock
 from preprocessing.storage.errors import BusyError
 from preprocessing.storage.lease import FolderLock, Lease, held
 from preprocessing.storage.mirror import lock_file
@@ -56,7 +56,7 @@ def _locks(mirror: Mirror, folder: Path) -> Iterator[FolderLock | Lease]:
     file, seconds = lock_file(mirror.root, folder, "work"), mirror.lease_seconds
     yield FolderLock(file, seconds)
     if mirror.address is not None:
-        yield open_storage(mirror.address).lock(file.relative_to(mirror.root).as_posix(), seconds)
+        yield open_lock(mirror.address, file.relative_to(mirror.root).as_posix(), seconds)
 
 
 def _end() -> None:

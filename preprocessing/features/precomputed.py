@@ -1,22 +1,18 @@
 """Published features as an extractor: each image is a row of an npy file, each video an entry of an HDF5 file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from preprocessing.features.extractor import FeaturesNF
 from preprocessing.features.images import ImageError
+from preprocessing.features.importers.hdf5 import Hdf5File
 from preprocessing.features.importers.source import checked_regions
 from preprocessing.reading import damage_as
-
-if TYPE_CHECKING:
-    from preprocessing.features.importers.hdf5 import Hdf5File
 
 _VERSION = 1
 _OPEN_FILES = 16
@@ -78,6 +74,4 @@ def _open_array(path: str) -> npt.NDArray[np.floating[Any]]:
 
 @lru_cache(maxsize=_OPEN_FILES)
 def _open_hdf5(path: str) -> Hdf5File:
-    from preprocessing.features.importers.hdf5 import Hdf5File
-
     return Hdf5File(Path(path))

@@ -23,7 +23,6 @@ _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 # Bytes of a member that are hashed and written at once: in many small parts, threads that decode would come in between.
 _AT_ONCE = 4 * 1024 * 1024
 # Bytes before the values of an array.
-_NPY_HEADER = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +46,6 @@ class Sample:
     files: dict[str, bytes] = field(default_factory=dict)
     companions: dict[str, npt.NDArray[np.float32] | npt.NDArray[np.int32]] = field(default_factory=dict)
     grids: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-
-    @property
-    def tar_bytes(self) -> int:
-        """Return its size in a tar, where each member has a header and is padded to blocks."""
-        arrays = [array.nbytes + _NPY_HEADER for array in (*self.arrays.values(), *self.companions.values())]
-        sizes = [*arrays, *map(len, self.files.values()), len(json.dumps(self.meta))]
-        return sum(tarfile.BLOCKSIZE * (1 + -(-size // tarfile.BLOCKSIZE)) for size in sizes)
 
 
 @dataclass(frozen=True, slots=True)

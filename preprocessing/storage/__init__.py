@@ -4,8 +4,7 @@ from preprocessing.storage.address import common_folder, is_s3, join, relative, 
 from preprocessing.storage.base import Entry, LocalStorage, Storage
 from preprocessing.storage.errors import StorageError
 from preprocessing.storage.mirror import Mirror
-from preprocessing.storage.opening import open_storage
-from preprocessing.storage.ranged import open_address
+from preprocessing.storage.opening import open_address, open_lock, open_storage, read
 
 __all__ = [
     "Entry",
@@ -17,14 +16,9 @@ __all__ = [
     "is_s3",
     "join",
     "open_address",
+    "open_lock",
     "open_storage",
     "read",
     "relative",
     "split_s3",
 ]
-
-
-def read(address: str) -> bytes:
-    """Return the contents of an object on S3; raise FileNotFoundError or StorageError."""
-    bucket, key = split_s3(address)
-    return open_storage(f"s3://{bucket}").read(key)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Protocol
 
 from preprocessing.storage.atomic import link_atomic, open_atomic
-from preprocessing.storage.lease import FolderLock, Lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +35,6 @@ class Storage(Protocol):
     def read(self, name: str) -> bytes:
         """Return the contents of a file; raise FileNotFoundError or StorageError."""
 
-    def read_range(self, name: str, start: int, length: int) -> bytes:
-        """Return a part of a file, shorter than asked for only at its end; raises as :meth:`read`."""
-
     def download(self, name: str, path: Path) -> None:
         """Copy a file to a local path, where it appears when it is complete and verified; raises as :meth:`read`."""
 
@@ -50,9 +46,6 @@ class Storage(Protocol):
 
     def delete(self, name: str) -> None:
         """Remove a file if it is there."""
-
-    def lock(self, name: str, seconds: float) -> FolderLock | Lease:
-        """Return a lock on a name, which expires after so many seconds without a renewal."""
 
 
 class LocalStorage:
@@ -81,12 +74,6 @@ class LocalStorage:
         """Return the contents of a file."""
         return (self._folder / name).read_bytes()
 
-    def read_range(self, name: str, start: int, length: int) -> bytes:
-        """Return a part of a file."""
-        with (self._folder / name).open("rb") as file:
-            file.seek(start)
-            return file.read(length)
-
     def download(self, name: str, path: Path) -> None:
         """Copy a file out."""
         _copy(self._folder / name, path)
@@ -103,10 +90,6 @@ class LocalStorage:
     def delete(self, name: str) -> None:
         """Remove a file."""
         (self._folder / name).unlink(missing_ok=True)
-
-    def lock(self, name: str, seconds: float) -> FolderLock:
-        """Return a lock on a name."""
-        return FolderLock(self._folder / name, seconds)
 
     def _entry(self, path: Path) -> Entry:
         status = os.stat(path)  # noqa: PTH116

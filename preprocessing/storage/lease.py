@@ -11,13 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
 from preprocessing.storage.atomic import write_bytes_atomic
 from preprocessing.storage.errors import BusyError, StorageError, UnconditionalError
 from preprocessing.storage.holder import Holder
+
+if TYPE_CHECKING:
+    from preprocessing.storage.s3 import S3Storage
 
 log = logging.getLogger(__name__)
 
@@ -116,23 +119,6 @@ class FolderLock:
             return os.fstat(probe.fileno()).st_mtime - self._record.stat().st_mtime
 
 
-class _VersionedStorage(Protocol):
-    """The requests that a lease makes: those of `preprocessing.storage.s3.S3Storage`."""
-
-    @property
-    def address(self) -> str: ...
-
-    def age(self, name: str) -> tuple[str, float] | None: ...
-
-    def read(self, name: str) -> bytes: ...
-
-    def write(self, name: str, data: bytes) -> Any: ...
-
-    def write_if(self, name: str, data: bytes, version: str | None) -> str | None: ...
-
-    def delete(self, name: str) -> None: ...
-
-
 class Lease:
     """A lock on S3: an object that names its holder.
 
@@ -141,7 +127,7 @@ class Lease:
     next renewal. Ages are taken from the server's clock alone.
     """
 
-    def __init__(self, storage: _VersionedStorage, name: str, seconds: float) -> None:
+    def __init__(self, storage: S3Storage, name: str, seconds: float) -> None:
         self.address, self.seconds = f"{storage.address}/{name}", seconds
         self._storage, self._name, self._own = storage, name, Holder.of_this_process()
         self._renewals = 0

@@ -29,7 +29,6 @@ from preprocessing.storage.atomic import open_atomic
 from preprocessing.storage.base import Entry
 from preprocessing.storage.checksum import SHA256, is_intact, is_stored
 from preprocessing.storage.errors import StorageError
-from preprocessing.storage.lease import Lease
 from preprocessing.storage.s3_errors import (
     ERRORS,
     ChangedError,
@@ -212,10 +211,6 @@ class S3Storage:
     def delete(self, name: str) -> None:
         """Remove an object."""
         self._call("delete", name, "delete_object", Key=self._key(name))
-
-    def lock(self, name: str, seconds: float) -> Lease:
-        """Return a lock on a name, an object that is made when it is taken."""
-        return Lease(self, name, seconds)
 
     def _head(self, name: str) -> dict[str, Any] | None:
         try:

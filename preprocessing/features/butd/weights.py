@@ -40,9 +40,6 @@ def load_weights(network: torch.nn.Module, weights: str) -> None:
     difference = mismatch(state, network.state_dict())
     if difference:
         raise ExtractorError(f"weights {weights} are not those of this detector ({difference}); use {SOURCES}")
-    for name, tensor in state.items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise ExtractorError(f"weights {weights}: {name} holds NaN or infinite numbers; the file is damaged")
     # The counters of training batches, which no file needs to have, are all that is left out.
     network.load_state_dict(state, strict=False)
 

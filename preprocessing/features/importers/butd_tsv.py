@@ -1,5 +1,6 @@
 """Bottom-up attention's TSV files: those of the Caffe code (6 columns) and those of LXMERT (10 columns)."""
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
-from preprocessing.features.importers.source import LABELS, PublishedRegions, base64_array, flat_regions
+from preprocessing.features.importers.source import LABELS, Array, PublishedRegions, checked_regions
 
 # Columns by their number. Note width before height in the one and after it in the other. Arrays are base64 of their
 # little-endian bytes: whole numbers of 8 bytes, all else float32.
@@ -53,13 +54,23 @@ class ButdTsv:
             raise ImageError(f"{len(values)} columns where 6 or 10 are needed; the line may be cut short")
         row = dict(zip(COLUMNS[len(values)], values, strict=True))
         count, width, height = (_whole_number(row[name], name) for name in ("count", "width", "height"))
-        boxes, features = (base64_array(row[name], "<f4", name) for name in ("boxes", "features"))
+        boxes, features = (_numbers(row[name], "<f4", name) for name in ("boxes", "features"))
         labels = {
-            name: base64_array(row[name], "<i8" if kind is np.int32 else "<f4", name)
+            name: _numbers(row[name], "<i8" if kind is np.int32 else "<f4", name)
             for name, kind in LABELS.items()
             if name in row
         }
-        return flat_regions(count, features, boxes, (width, height), labels)
+        if len(features) % count or len(boxes) != 4 * count:
+            raise ImageError(f"{len(features)} numbers of features and {len(boxes)} of boxes for {count} boxes")
+        return checked_regions(features.reshape(count, -1), boxes.reshape(count, 4), (width, height), labels)
+
+
+def _numbers(text: bytes, dtype: str, name: str) -> Array:
+    try:
+        numbers: Array = np.frombuffer(base64.b64decode(text, validate=True), dtype)
+    except ValueError as error:
+        raise ImageError(f"{name}: no base64 of {np.dtype(dtype)} ({error}); damaged or cut short") from error
+    return numbers
 
 
 def _whole_number(text: bytes, name: str) -> int:

@@ -1,30 +1,28 @@
 """HDF5 files with one entry an image or video: a dataset of vectors, or a group with vectors and boxes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
 from preprocessing.features.importers.source import MAX_VALUES, Array, PublishedRegions, checked_regions
 from preprocessing.reading import damage_as
 
-if TYPE_CHECKING:
+try:
     import h5py
+except ImportError:
+    h5py = None
 
 
 class Hdf5File:
     """Entries by image id: a dataset (N, F), as the frames of HGR's videos, or a group of `features` and `boxes`."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            import h5py
-        except ImportError as error:
-            raise ExtractorError("HDF5 files are read by h5py: pip install 'vse-pipeline[features]'") from error
+        if h5py is None:
+            raise ExtractorError("HDF5 files are read by h5py: pip install 'vse-pipeline[features]'")
         with damage_as(ExtractorError, f"{path} cannot be read as an HDF5 file", "download it again"):
-            self._file: h5py.File = h5py.File(path, "r")
+            self._file = h5py.File(path, "r")
         self._path = path
 
     def places(self) -> Iterator[tuple[str, str]]:
@@ -35,8 +33,6 @@ class Hdf5File:
 
     def read(self, place: str) -> PublishedRegions:
         """The vectors of an entry."""
-        import h5py
-
         with damage_as(ImageError, "damaged entry", "download the file again"):
             if place not in self._file:
                 raise ImageError("no features of this name in the file")
@@ -49,7 +45,7 @@ class Hdf5File:
             return checked_regions(_values(entry["features"]), boxes)
 
 
-def _values(entry: h5py.Dataset) -> Array:
+def _values(entry: Any) -> Array:
     if entry.size is None or entry.size > MAX_VALUES or entry.dtype.kind not in "fiu":
         raise ImageError(f"{entry.dtype} of shape {entry.shape} is no set of vectors or boxes")
     values: Array = entry[()]

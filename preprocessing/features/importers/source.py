@@ -3,7 +3,6 @@
 Shapes: N regions, F feature width.
 """
 
-import base64
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePath
@@ -83,26 +82,6 @@ def by_image_key(
             )
         found[key(name)] = (name, place)
     return found
-
-
-def base64_array(text: object, dtype: str, name: str) -> Array:
-    """Return the numbers whose bytes are written in base64; ImageError if they are not."""
-    if not isinstance(text, bytes | str):
-        raise ImageError(f"{name} is a {type(text).__name__}, base64 is needed")
-    try:
-        numbers: Array = np.frombuffer(base64.b64decode(text, validate=True), dtype)
-    except ValueError as error:
-        raise ImageError(f"{name}: no base64 of {np.dtype(dtype)} ({error}); damaged or cut short") from error
-    return numbers
-
-
-def flat_regions(
-    count: int, features: Array, boxes: Array, size: tuple[int, int] | None, labels: Mapping[str, Array] | None = None
-) -> PublishedRegions:
-    """Check regions as :func:`checked_regions` does, of which features and boxes are numbers in a row."""
-    if len(features) % count or len(boxes) != 4 * count:
-        raise ImageError(f"{len(features)} numbers of features and {len(boxes)} of boxes for {count} boxes")
-    return checked_regions(features.reshape(count, -1), boxes.reshape(count, 4), size, labels)
 
 
 def checked_regions(
