@@ -1,6 +1,7 @@
 """A bundle small enough for unit tests, of real parts: generated scenes, a random network, an untrained model."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -10,7 +11,7 @@ from pipelines.registry.models import BUNDLE_PARTS
 from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
 from pipelines.retrieval.gallery import Gallery, build_gallery
 from preprocessing.captions import Vocabulary, save_caption_encoder
-from preprocessing.datasets import build_dataset
+from preprocessing.datasets import Record, build_dataset
 from preprocessing.features import TINY_RESNET, build_extractor
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
@@ -19,13 +20,13 @@ from vse_core.models import build_model, load_model
 
 IMAGES = 6
 EMBED_DIM = 16
+OPTIONS = {"weights": TINY_RESNET, "seed": 0}
 
 
 def write_tiny_bundle(directory: Path, seed: int = 0) -> Path:
     """Write model, extractor, gallery and index of six scenes; the gallery goes through real shards."""
-    records = list(build_dataset("scenes", seed=0, images={"dev": IMAGES}).records("dev"))
-    options = {"weights": TINY_RESNET, "seed": 0}
-    extractor = build_extractor("grid", **options)
+    records = _scenes()
+    extractor = build_extractor("grid", **OPTIONS)
     features = extractor([extractor.load(record.image_uri) for record in records])
     shards = directory / "shards"
     shards.mkdir(parents=True)
@@ -35,54 +36,21 @@ def write_tiny_bundle(directory: Path, seed: int = 0) -> Path:
         meta = {"image_id": record.image_id, "image": record.image_uri, "split": record.split, "captions": captions}
         samples.append(Sample(f"{index:08d}", {"grid": found.features}, meta))
     write_shard(shards / "shard-00000.tar", samples, "tiny")
-
-    vocabulary = Vocabulary.build((c.text for r in records for c in r.captions), min_count=1)
-    specification = {
-        "feature_dim": features[0].features.shape[1],
-        "vocabulary_size": len(vocabulary),
-        "embed_dim": EMBED_DIM,
-        "image": {"pooling": {"name": "gpo"}, "mlp": True},
-        "text": {"pooling": {"name": "gpo"}, "word_dim": 12},
-    }
-    torch.manual_seed(seed)
-    (directory / "model").mkdir()
-    build_model(**specification).save(directory / "model")
-    save_caption_encoder(vocabulary, directory / "model")
-    write_extractor(directory / "extractor", "grid", options)
-    embedded = gallery(directory, shards, vocabulary)
-    embedded.save(directory / "gallery")
-    index = GalleryIndex.build(embedded.images_BKD, embedded.texts_CD, "auto")
-    index.save(directory / "index", index_origin(directory / "model", directory / "gallery"))
-    write_digests(directory, *BUNDLE_PARTS)
-    return directory
+    image, text = {"pooling": {"name": "gpo"}, "mlp": True}, {"pooling": {"name": "gpo"}, "word_dim": 12}
+    vocabulary = _write_model(directory, seed, image, text)
+    return _write_gallery(directory, gallery(directory, shards, vocabulary))
 
 
 def write_tiny_unified_bundle(directory: Path) -> Path:
     """Write a bundle of six scenes whose model is UniVSE, with the parser that ships."""
-    records = tuple(build_dataset("scenes", seed=0, images={"dev": IMAGES}).records("dev"))
-    vocabulary = Vocabulary.build((c.text for r in records for c in r.captions), min_count=1)
-    options = {"weights": TINY_RESNET, "seed": 0}
-    specification = {
-        "feature_dim": 192,
-        "vocabulary_size": len(vocabulary),
-        "embed_dim": EMBED_DIM,
-        "image": {"name": "regions", "pooling": {"name": "kmax", "k": 10}},
-        "text": {"name": "components", "word_dim": 12, "modifier_dim": 4},
-    }
-    torch.manual_seed(0)
-    (directory / "model").mkdir(parents=True)
-    build_model(**specification).save(directory / "model")
-    save_caption_encoder(vocabulary, directory / "model")
+    image = {"name": "regions", "pooling": {"name": "kmax", "k": 10}}
+    _write_model(directory, 0, image, {"name": "components", "word_dim": 12, "modifier_dim": 4})
     write_parser(directory / "model", None)
-    write_extractor(directory / "extractor", "grid", options)
     embedder = Embedder(directory / "model", directory / "extractor", device="cpu")
+    records = _scenes()
     images_BKD = embedder.embed_images([record.image_uri for record in records])
     texts_CD = embedder.embed_texts([caption.text for record in records for caption in record.captions])
-    Gallery(images_BKD, texts_CD, records).save(directory / "gallery")
-    index = GalleryIndex.build(images_BKD, texts_CD, "auto")
-    index.save(directory / "index", index_origin(directory / "model", directory / "gallery"))
-    write_digests(directory, *BUNDLE_PARTS)
-    return directory
+    return _write_gallery(directory, Gallery(images_BKD, texts_CD, records))
 
 
 def gallery(directory: Path, shards: Path, vocabulary: Vocabulary) -> Gallery:
@@ -90,3 +58,25 @@ def gallery(directory: Path, shards: Path, vocabulary: Vocabulary) -> Gallery:
     return build_gallery(
         load_model(directory / "model"), ShardReader(shards, "grid"), vocabulary, root="", batch_size=4
     )
+
+
+def _scenes() -> tuple[Record, ...]:
+    return tuple(build_dataset("scenes", seed=0, images={"dev": IMAGES}).records("dev"))
+
+
+def _write_model(directory: Path, seed: int, image: dict[str, Any], text: dict[str, Any]) -> Vocabulary:
+    vocabulary = Vocabulary.build((caption.text for record in _scenes() for caption in record.captions), min_count=1)
+    torch.manual_seed(seed)
+    (directory / "model").mkdir(parents=True)
+    build_model(192, len(vocabulary), EMBED_DIM, image, text).save(directory / "model")
+    save_caption_encoder(vocabulary, directory / "model")
+    write_extractor(directory / "extractor", "grid", OPTIONS)
+    return vocabulary
+
+
+def _write_gallery(directory: Path, embedded: Gallery) -> Path:
+    embedded.save(directory / "gallery")
+    index = GalleryIndex.build(embedded.images_BKD, embedded.texts_CD, "auto")
+    index.save(directory / "index", index_origin(directory / "model", directory / "gallery"))
+    write_digests(directory, *BUNDLE_PARTS)
+    return directory

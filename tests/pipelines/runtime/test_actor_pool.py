@@ -48,10 +48,6 @@ def test_every_item_once(tmp_path: Path) -> None:
     assert sorted(results) == [item * item for item in items]
 
 
-def test_nothing_to_do(tmp_path: Path) -> None:
-    assert list(ActorPool(starter(tmp_path), 1, [], str).results()) == []
-
-
 def test_items_are_drawn_when_an_actor_is_free(tmp_path: Path) -> None:
     drawn = 0
 
@@ -121,11 +117,6 @@ def overlapped(marks: Path, items: list[int], patience: float = 3) -> list[int]:
 def test_an_actor_begins_an_item_while_it_finishes_the_one_before(tmp_path: Path) -> None:
     assert sorted(overlapped(tmp_path, [1, 2, 3, 4, 5], patience=60)) == [1, 4, 9, 16, 25]
     assert len(list(tmp_path.glob("* waited for the next"))) == 4
-
-
-def test_an_error_at_the_end_of_an_item_arrives_as_itself(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^refused at its end$"):
-        overlapped(tmp_path, [-1, 0])
 
 
 def test_items_that_die_with_another_are_done_again(tmp_path: Path) -> None:

@@ -64,11 +64,6 @@ def test_a_lock_ends_with_its_process(tmp_path: Path, storage: str) -> None:
         )
 
 
-def test_other_folders_are_free(tmp_path: Path) -> None:
-    with exclusive(Mirror(tmp_path), tmp_path / "a"), exclusive(Mirror(tmp_path), tmp_path / "b"):
-        assert not list(tmp_path.glob("[ab]"))  # locks lie elsewhere
-
-
 @pytest.mark.parametrize(("age", "is_free"), [(60, False), (180, True)])
 def test_a_holder_on_another_machine_counts_until_it_has_not_renewed_for_long(
     tmp_path: Path, age: float, is_free: bool

@@ -68,18 +68,6 @@ def test_the_file_with_the_token_is_its_owners_alone(tmp_path: Path, before: str
     assert run.stdout.split()[-1] == "0o100600"
 
 
-@pytest.mark.parametrize("setting", [{"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_TOKEN": "a" * 64}])
-def test_no_file_is_made_where_ray_makes_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: dict[str, str]
-) -> None:
-    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
-        monkeypatch.delenv(name)
-    for name, value in {"HOME": str(tmp_path), **setting}.items():
-        monkeypatch.setenv(name, value)
-    ray_internals.protect_token()
-    assert not any(tmp_path.iterdir())
-
-
 def test_ray_serve_reads_the_settings_when_it_is_imported() -> None:
     names = ", ".join(f"constants.{name}" for name in ray_internals.SERVE_SETTINGS)
     program = f"from ray.serve._private import constants; print({names})"

@@ -193,13 +193,6 @@ def test_configurations_that_cannot_be(mistake: str) -> None:
     assert MISTAKES[mistake] in str(caught.value)
 
 
-def test_image_augmentation_needs_images() -> None:
-    with pytest.raises(ConfigError, match=r"training\.image_augmentation: has no effect on features"):
-        load_config(None, ["training.image_augmentation=true"])
-    with pytest.raises(ConfigError, match=r"set model\.image\.name to 'backbone'"):
-        load_config(None, ["features={extractor: images}"])
-
-
 def test_the_configured_names_are_those_of_the_library() -> None:
     assert RESNETS == resnet.RESNETS
 

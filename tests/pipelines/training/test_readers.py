@@ -162,14 +162,6 @@ def test_a_sidecar_whose_offsets_were_reversed_is_refused(
         pass
 
 
-def test_a_process_starts_from_the_tables_alone(tmp_path: Path, storage: Path) -> None:
-    with opened(tmp_path, storage, 7.5, WINDOW) as (train, _):
-        assert train.reader.num_captions == 2 * SHARDS * IN_EACH
-        assert not list((tmp_path / "machine" / "train").glob("shard-*"))
-        assert train.reader.features(0)[0, 0] == 0
-        assert {path.name.split(".")[0] for path in (tmp_path / "machine" / "train").glob("shard-*")} == {"shard-00000"}
-
-
 def test_a_table_that_was_cut_short_is_refused(tmp_path: Path, storage: Path) -> None:
     (tokens,) = storage.glob("tables/train/*/tokens.npy")
     os.truncate(tokens, tokens.stat().st_size - 4)

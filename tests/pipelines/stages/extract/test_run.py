@@ -67,17 +67,6 @@ def test_what_the_fingerprint_depends_on(tmp_path: Path, override: str, changes:
     assert (first.fingerprint != second.fingerprint) == changes
 
 
-def test_published_features_are_planned_like_images(tmp_path: Path) -> None:
-    for split, images in (("train", 3), ("dev", 2)):
-        np.save(tmp_path / f"{split}_ims.npy", np.ones((images, 4, 8), np.float32))
-        (tmp_path / f"{split}_ids.txt").write_text("".join(f"{number}\n" for number in range(images)))
-        (tmp_path / f"{split}_caps.txt").write_text("a red square .\n" * 5 * images)
-    published = [f"dataset={{format: precomputed, root: {tmp_path}}}", "features={extractor: precomputed}"]
-    plan = extract.plan(load_config(None, [f"work_dir={tmp_path}/work", *published]), {})
-    assert plan.size == "5 images, 25 captions"
-    assert plan.total == 2
-
-
 def write_archives(folder: Path, *samples: int) -> None:
     """Archives of this number of samples each, with img2dataset's count of them."""
     folder.mkdir(exist_ok=True)

@@ -78,13 +78,6 @@ def test_what_is_new_alone_is_made(settings: list[str], tmp_path: Path) -> None:
         assert table_path(path).read_bytes() == table_path(expected).read_bytes()
 
 
-def test_files_are_shared(settings: list[str]) -> None:
-    grown(settings, 7)
-    grown(settings, 10)
-    before, after = (train_split(loaded(settings, images)).shards for images in (7, 10))
-    assert [old.samefile(new) for old, new in zip(before, after, strict=False)] == [True, True, False]
-
-
 def test_what_was_made_before_a_kill_counts_when_the_split_has_grown_again(settings: list[str]) -> None:
     grown(settings, 7)
     assert grown(settings, 10, shards=1) == (2, ["shard-00002.tar"])
