@@ -265,12 +265,16 @@ class StagePlan:
 
     def output(self, name: str) -> Path:
         """Return a part of the output; raises StageError if the stage has not finished."""
+        self.require_complete()
+        return self.outputs[name]
+
+    def require_complete(self) -> None:
+        """Raise StageError if the stage has not finished."""
         if not self.complete:
             raise StageError(
                 f"the output of {self.name} is {self.status} under this configuration; run `{command(self.name)}` with "
                 f"the same options first, or `{command('full')}`"
             )
-        return self.outputs[name]
 
 
 # The plans of the stages of a pipeline, by name and in their order.

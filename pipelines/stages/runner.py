@@ -13,7 +13,6 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.reporting.run import report_path
 from pipelines.runtime import cluster
 from pipelines.runtime.cli import console, make_parser, run_command
-from pipelines.runtime.commands import command
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import (
     MANIFEST,
@@ -92,7 +91,8 @@ def run_stages(config: PipelineConfig, names: Iterable[str], dry_run: bool = Fal
     if dry_run:
         _print_plan([plans[name] for name in names])
         return plans
-    _require_inputs(plans, names)
+    for before in itertools.takewhile(lambda name: name != names[0], plans):
+        plans[before].require_complete()
     identity = pipeline_fingerprint(plans)
     if all(plans[name].complete for name in names):
         page = report_path(config.work_dir, identity)
@@ -207,19 +207,6 @@ def _nothing_to_do(plan: StagePlan) -> _Outcome:
 def _reported(page: Path, seconds: float = 0.0) -> _Outcome:
     size = f"one page of {page.stat().st_size / 1e6:.1f} MB"
     return _Outcome(StageReport("report", page, size, up_to_date=not seconds), seconds)
-
-
-def _require_inputs(plans: Plans, names: Sequence[str]) -> None:
-    """Refuse to start a stage whose inputs are missing.
-
-    Raises StageError if a stage before the first one is not up to date.
-    """
-    for name in itertools.takewhile(lambda name: name != names[0], plans):
-        if not plans[name].complete:
-            raise StageError(
-                f"{names[0]}: needs the output of {name}, which is {plans[name].status} under this configuration; run "
-                f"`{command(name)}` with the same options first, or `{command('full')}`"
-            )
 
 
 def _print_plan(plans: Sequence[StagePlan]) -> None:

@@ -1,4 +1,4 @@
-"""The group of training processes: its resources on the cluster, and the set-up of each process."""
+"""The group of training processes: the set-up of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from ray.train.torch import TorchConfig
 from pipelines.training import preemption
 
 _TorchBackend: Any = TorchConfig().backend_cls
-_GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 @dataclass
@@ -38,14 +37,7 @@ def prepare_process() -> None:
     """Watch for signals (in the main thread), and meet other processes at the address that Ray knows this one by."""
     preemption.watch()
     # gloo looks its own address up by the host name, which many systems resolve to 127.0.1.1.
-    interface = _interface(ray.util.get_node_ip_address())
-    if interface is not None:
-        os.environ.setdefault(_GLOO_INTERFACE, interface)
-
-
-def _interface(address: str) -> str | None:
-    """Return the name of the network interface with an IPv4 address; None if there is none, as with IPv6."""
-    for name, found in psutil.net_if_addrs().items():
+    address = ray.util.get_node_ip_address()
+    for interface, found in psutil.net_if_addrs().items():
         if any(each.family == socket.AF_INET and each.address == address for each in found):
-            return str(name)
-    return None
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)

@@ -146,7 +146,7 @@ def test_a_dry_run_does_nothing(config: PipelineConfig, stages: dict[str, Counti
 
 
 def test_a_stage_alone_needs_those_before_it(config: PipelineConfig, stages: dict[str, CountingStage]) -> None:
-    with pytest.raises(StageError, match=r"train: needs the output of extract, which is to do .* pipelines/extract.py"):
+    with pytest.raises(StageError, match=r"the output of extract is to do .* pipelines/extract.py"):
         runner.run_stages(config, ["train"])
     runner.run_stages(config, ["extract"])
     runner.run_stages(config, ["train"])
