@@ -5,8 +5,8 @@ from typing import Any
 from torch import Tensor
 
 from preprocessing.features.extractor import ExtractorError, Grid
+from preprocessing.features.grid import StateExtractor
 from preprocessing.features.networks import NetworkOptions, PixelsCHW, load_transformers
-from preprocessing.features.state_extractor import StateExtractor
 
 
 class PatchExtractor(StateExtractor):

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from preprocessing.features.grid import StateExtractor
 from preprocessing.features.networks import build_cnn
-from preprocessing.features.state_extractor import StateExtractor
 
 LEVELS = (1, 2, 3, 4)
 

@@ -27,10 +27,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import ViTConfig, ViTImageProcessor
 
-from preprocessing.features.grid import GridExtractor
+from preprocessing.features.grid import GridExtractor, StateExtractor
 from preprocessing.features.networks import Network, PixelsCHW
 from preprocessing.features.patches import PatchExtractor
-from preprocessing.features.state_extractor import StateExtractor
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.precision import use_tf32
 from vse_core.recurrent import unpacked_states

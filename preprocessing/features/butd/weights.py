@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from huggingface_hub import snapshot_download
 from safetensors.torch import save_file
 from torch import Tensor
 
 from preprocessing.features.butd.anchors import detectron2_anchors, order_of
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.weights import is_state, mismatch, read_weights
-from preprocessing.reading import damage_as, reason
+from preprocessing.reading import damage_as
 
 SOURCES = (
     "the hub id unc-nlp/frcnn-vg-finetuned; or a local path to its model.safetensors or pytorch_model.bin, or to the "
@@ -117,20 +118,9 @@ def _located(weights: str) -> Path:
 
 
 def _downloaded(hub_id: str) -> Path:
-    # Imported when needed: a local file does without it.
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
-
-    cause: Exception = FileNotFoundError(hub_id)
-    for name in _FILES:
-        try:
-            return Path(hf_hub_download(hub_id, name))
-        except (EntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as error:
-            cause = error
-    raise ExtractorError(
-        f"weights {hub_id!r} cannot be had from the hub ({reason(cause)}); check the name and the network, "
-        f"or download them elsewhere and name the file. Weights are: {SOURCES}"
-    ) from cause
+    remedy = f"check the name and the network, or download them elsewhere and name the file. Weights are: {SOURCES}"
+    with damage_as(ExtractorError, f"weights {hub_id!r} cannot be had from the hub", remedy):
+        return _located(snapshot_download(hub_id, allow_patterns=list(_FILES)))
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from preprocessing.features import TINY_RESNET, ImageError, build_extractor
 from tests.preprocessing.features.arrays import arrays
 
 av = pytest.importorskip("av", reason="pip install av")
-from preprocessing.features.videos import decode_frames  # noqa: E402 (needs av)
+from preprocessing.features.frames import decode_frames  # noqa: E402 (needs av)
 
 
 def encoded(frames: int = 30, container: str = "mp4", codec: str = "mpeg4", rate: int = 10) -> bytes:
