@@ -25,12 +25,14 @@ _MOST_COLUMNS = 5
 _PANEL_WIDTH = 3.1
 _LINE_LENGTH = 36
 
+Regions = tuple[int, int] | np.ndarray
+
 
 def plot_relevance(
     photograph_HW3: np.ndarray,
     queries: Sequence[str],
     relevance_QN: Tensor,
-    regions: tuple[int, int] | np.ndarray,
+    regions: Regions,
     similarities: Sequence[float] | None = None,
 ) -> Figure:
     """Show a photograph, and next to it the relevance map of every query laid over it, five to a row at most.
@@ -48,22 +50,17 @@ def plot_relevance(
             box is outlined.
         similarities: the matching score of each query with the whole image, shown under its text. None: not shown.
     """
-    size = photograph_HW3.shape[:2]
-    even_QN = relevance_QN.double() * relevance_QN.shape[1]
-    heat_QHW = _heat(even_QN, regions, size)
     titles = [textwrap.fill(f"“{text}”", _LINE_LENGTH) for text in queries]
     if similarities is not None:
         titles = [f"{title}\nsimilarity {score:.3f}" for title, score in zip(titles, similarities, strict=True)]
-    figure, panels = _panels(len(queries) + 1, size, 1 + max(title.count("\n") for title in titles))
+    lines = 1 + max(title.count("\n") for title in titles)
+    figure, panels = _panels(len(queries) + 1, photograph_HW3.shape[:2], lines)
     panels[0].imshow(photograph_HW3)
     panels[0].set_title("photograph", fontsize=10, color=GREY)
-    scale = Normalize(0.0, float(heat_QHW.max()))
-    for place, (axes, title) in enumerate(zip(panels[1:], titles, strict=True)):
-        _draw_heat(axes, photograph_HW3, heat_QHW[place], scale)
+    for axes, title in zip(panels[1:], titles, strict=True):
         axes.set_title(title, fontsize=10)
-        if not isinstance(regions, tuple):
-            _outline(axes, regions[int(relevance_QN[place].argmax())])
-    _add_scale(figure, panels, scale)
+    maps = [(axes, photograph_HW3, row_N, regions) for axes, row_N in zip(panels[1:], relevance_QN, strict=True)]
+    _draw_maps(figure, panels, maps)
     return figure
 
 
@@ -71,7 +68,7 @@ def plot_retrieved(
     query: str,
     photographs: Sequence[np.ndarray],
     relevance_SN: Sequence[Tensor],
-    regions: Sequence[tuple[int, int] | np.ndarray],
+    regions: Sequence[Regions],
     similarities: Sequence[float],
 ) -> Figure:
     """Show the photographs that a query finds, and below each where in it the query is found (UniVSE, figure 6).
@@ -79,46 +76,44 @@ def plot_retrieved(
     All maps share one scale, and regions are as in `plot_relevance`. Photographs are (H, W, 3) RGB, 0 to 255, the best
     first; `relevance_SN` is the query's row of `relevance` for each, and `similarities` are with each as a whole.
     """
-    heats = []
-    for photograph_HW3, relevance_N, places in zip(photographs, relevance_SN, regions, strict=True):
-        even_1N = relevance_N.double().unsqueeze(0) * len(relevance_N)
-        heats.append(_heat(even_1N, places, photograph_HW3.shape[:2])[0])
-    scale = Normalize(0.0, max(float(heat_HW.max()) for heat_HW in heats))
     height = 2 * _PANEL_WIDTH * max(min(each.shape[0] / each.shape[1], 1.6) for each in photographs) + 0.9
     figure = Figure(figsize=(len(photographs) * _PANEL_WIDTH + 0.9, height), layout="compressed")
-    grid = figure.subplots(2, len(photographs), squeeze=False)
-    for column, photograph_HW3 in enumerate(photographs):
-        above, below = grid[:, column]
-        above.imshow(photograph_HW3)
-        above.set_title(f"{column + 1}. similarity {similarities[column]:.3f}", fontsize=10)
-        _draw_heat(below, photograph_HW3, heats[column], scale)
-        places = regions[column]
-        if not isinstance(places, tuple):
-            _outline(below, places[int(relevance_SN[column].argmax())])
-    for axes in grid.flat:
+    above, below = figure.subplots(2, len(photographs), squeeze=False)
+    for number, (axes, photograph_HW3) in enumerate(zip(above, photographs, strict=True)):
+        axes.imshow(photograph_HW3)
+        axes.set_title(f"{number + 1}. similarity {similarities[number]:.3f}", fontsize=10)
+    for axes in (*above, *below):
         axes.set_axis_off()
     figure.suptitle(textwrap.fill(f"“{query}”", 2 * _LINE_LENGTH), fontsize=12)
-    _add_scale(figure, list(grid.flat), scale)
+    _draw_maps(figure, [*above, *below], list(zip(below, photographs, relevance_SN, regions, strict=True)))
     return figure
 
 
-def _heat(values_QN: Tensor, regions: tuple[int, int] | np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def _draw_maps(
+    figure: Figure, panels: Sequence[Axes], maps: Sequence[tuple[Axes, np.ndarray, Tensor, Regions]]
+) -> None:
+    """Lay each map over its photograph, which turns grey so that its own colours are not taken for heat; one scale."""
+    heats = [_heat(relevance_N, regions, photograph.shape[:2]) for _, photograph, relevance_N, regions in maps]
+    scale = Normalize(0.0, max(float(heat_HW.max()) for heat_HW in heats))
+    low, high = _OPACITY
+    for (axes, photograph_HW3, relevance_N, regions), heat_HW in zip(maps, heats, strict=True):
+        axes.imshow(photograph_HW3 @ np.array([0.299, 0.587, 0.114]), cmap="gray", vmin=0, vmax=255)
+        axes.imshow(heat_HW, cmap=_COLOURS, norm=scale, alpha=low + (high - low) * np.asarray(scale(heat_HW)))
+        if not isinstance(regions, tuple):
+            _outline(axes, regions[int(relevance_N.argmax())])
+    bar = figure.colorbar(ScalarMappable(scale, _COLOURS), ax=panels, shrink=0.85, pad=0.015, aspect=25)
+    bar.set_label("relevance (1 = evenly spread)", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+
+
+def _heat(relevance_N: Tensor, regions: Regions, size: tuple[int, int]) -> np.ndarray:
+    """Heat (H, W): interpolated between the centres of a grid's cells, or the highest of the boxes over a pixel."""
+    even_N = relevance_N.double() * len(relevance_N)
     if isinstance(regions, tuple):
-        return _grid_heat(values_QN, regions, size)
-    return np.stack([_box_heat(values_N, regions, size) for values_N in values_QN.numpy()])
-
-
-def _grid_heat(values_QN: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
-    """Heat (Q, H, W), interpolated between the centres of the cells."""
-    cells_Q1hw = values_QN.reshape(-1, 1, *grid)
-    pixels_Q1HW = nn.functional.interpolate(cells_Q1hw, size=size, mode="bilinear", align_corners=False)
-    return np.asarray(pixels_Q1HW.squeeze(1))
-
-
-def _box_heat(values_N: np.ndarray, boxes_N4: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Heat (H, W): the highest value among the boxes over a pixel's centre."""
+        cells_11hw = even_N.reshape(1, 1, *regions)
+        return np.asarray(nn.functional.interpolate(cells_11hw, size=size, mode="bilinear", align_corners=False)[0, 0])
     heat_HW = np.zeros(size)
-    for value, (left, top, right, bottom) in zip(values_N, boxes_N4, strict=True):
+    for value, (left, top, right, bottom) in zip(even_N.numpy(), regions, strict=True):
         rows, columns = _pixels(top, bottom), _pixels(left, right)
         heat_HW[rows, columns] = np.maximum(heat_HW[rows, columns], value)
     return heat_HW
@@ -141,20 +136,6 @@ def _panels(count: int, size: tuple[int, int], title_lines: int) -> tuple[Figure
     for axes in panels[count:]:
         axes.remove()
     return figure, panels[:count]
-
-
-def _draw_heat(axes: Axes, photograph_HW3: np.ndarray, heat_HW: np.ndarray, scale: Normalize) -> None:
-    """Lay heat over the photograph, which turns grey so that its own colours are not taken for heat."""
-    luminance_HW = photograph_HW3 @ np.array([0.299, 0.587, 0.114])
-    axes.imshow(luminance_HW, cmap="gray", vmin=0, vmax=255)
-    low, high = _OPACITY
-    axes.imshow(heat_HW, cmap=_COLOURS, norm=scale, alpha=low + (high - low) * np.asarray(scale(heat_HW)))
-
-
-def _add_scale(figure: Figure, panels: Sequence[Axes], scale: Normalize) -> None:
-    bar = figure.colorbar(ScalarMappable(scale, _COLOURS), ax=panels, shrink=0.85, pad=0.015, aspect=25)
-    bar.set_label("relevance (1 = evenly spread)", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
 
 
 def _outline(axes: Axes, box_4: np.ndarray) -> None:

@@ -10,10 +10,7 @@ from vse_core.losses.hinge import Negatives, active_sums, check_hinge, hinge_ter
 from vse_core.losses.pair_loss import PairLoss, TotalAndParts
 
 Pairing = Literal["max", "avg", "up", "low"]
-HingeBound = Literal["max", "avg", "up", "up_rough", "joint", "journal", "journal_soft"]
-
-# Scale of the smooth maximum and hinge of the released journal variant.
-_SOFTNESS = 0.01
+HingeBound = Literal["max", "avg", "up", "up_rough", "joint", "journal"]
 
 
 class MultiViewLoss(PairLoss):
@@ -29,8 +26,7 @@ class MultiViewLoss(PairLoss):
     - ``joint``: ``lam * max + (1 - lam) * up`` (15), the published system;
     - ``journal``: ``lam * up_rough + (1 - lam) * low``, where ``low`` is the mean over the views of
       ``[margin - s*(pair) + s_k(negative)]+`` with each view's own hardest negatives, averaged over both directions:
-      the released code, which belongs to a later journal article;
-    - ``journal_soft``: the same with log-sum-exp for the hardest negative and softplus for the hinge, at scale 0.01.
+      the released code, which belongs to a later journal article.
 
     Hardest negatives are those under ``s*`` but in ``avg`` and ``low``. So ``max <= up <= up_rough`` (14), and with one
     view all of them are the triplet loss (the journal's half of it).
@@ -41,11 +37,11 @@ class MultiViewLoss(PairLoss):
 
     Args:
         bound: see above.
-        lam: weight of ``max`` in ``joint``, and of ``up_rough`` in the journal's bounds.
+        lam: weight of ``max`` in ``joint``, and of ``up_rough`` in the journal's bound.
         margin: how far a pair must lie above its negatives, in similarity.
         negatives: ``hardest``, or ``all`` for the beginning of training.
         reduction: ``sum`` over the batch or its ``mean`` (the sum divided by B); as published where it is not given:
-            the mean for the journal's bounds, else the sum.
+            the mean for the journal's bound, else the sum.
         mask_same_image: do not take other captions of the same image as negatives.
 
     Raises:
@@ -66,14 +62,13 @@ class MultiViewLoss(PairLoss):
             raise ValueError(f"bound must be one of {', '.join(get_args(HingeBound))}, got {bound!r}")
         if not 0 <= lam <= 1:
             raise ValueError(f"lam weighs two bounds against each other and must lie in [0, 1], got {lam}")
-        self.is_journal = bound.startswith("journal")
+        self.is_journal = bound == "journal"
         self.reduction = reduction or ("mean" if self.is_journal else "sum")
         check_hinge(negatives, self.reduction)
         self.bound = bound
         self.lam = lam
         self.margin = margin
         self.negatives: Negatives = negatives
-        self.softness = _SOFTNESS if bound == "journal_soft" else None
 
     def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
         """The weighted sum of the bounds; the parts are these, and the share of active hinges of the best view."""
@@ -105,7 +100,7 @@ class MultiViewLoss(PairLoss):
         return terms.sum() / len(terms)
 
     def _terms(self, block: Block, pairing: Pairing) -> Tensor:
-        return hinge_terms(block, _view_matrices(block, pairing), self.margin, self.negatives, self.softness)
+        return hinge_terms(block, _view_matrices(block, pairing), self.margin, self.negatives)
 
 
 def _view_matrices(block: Block, pairing: Pairing) -> Tensor:
