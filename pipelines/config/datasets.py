@@ -119,9 +119,6 @@ class HgrDataset(DatasetSettings):
     network: str = Field(
         min_length=1, description="whose features: the name of their folder in ordered_feature/SA (resnet152.pth)"
     )
-    averaged: bool = Field(
-        False, description="take the frames' averages, ordered_feature/MP, instead of the frames, ordered_feature/SA"
-    )
 
 
 class ScenesDataset(DatasetSettings):

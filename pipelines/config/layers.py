@@ -20,6 +20,7 @@ PRESETS = Path(__file__).resolve().with_name("presets")
 DISCRIMINATORS = ("name", "format", "extractor")
 # Settings of earlier versions, accepted at the value that turned them off.
 REMOVED: dict[tuple[str, str], Any] = {
+    ("dataset", "averaged"): False,
     ("loss", "view_orthogonality"): 0,
     ("training", "view_dropout"): 0,
     ("training", "profile_steps"): 0,

@@ -17,16 +17,10 @@ from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.scene_graphs import require_graphs, write_pools
 from pipelines.kinds.words import build_caption_encoder
 from pipelines.runtime.progress import progress_bar
-from preprocessing.captions.adversarial import (
-    Adversarial,
-    AttackReport,
-    Lexicon,
-    read_adversarials,
-    vse_c_attack,
-    write_adversarials,
-)
+from preprocessing.captions.adversarial.files import Adversarial, AttackReport, read_adversarials, write_adversarials
+from preprocessing.captions.adversarial.lexicon import Lexicon
 from preprocessing.captions.adversarial.pool import AdversarialPool
-from preprocessing.captions.adversarial.vse_c import VSECAttack
+from preprocessing.captions.adversarial.vse_c import VSECAttack, vse_c_attack
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.graph_shards import read_captions
 from preprocessing.captions.pools import Pools

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pipelines.config.datasets import Dataset
 from pipelines.retrieval.gallery import Gallery
-from preprocessing.datasets.checks import image_path, read_json
+from preprocessing.datasets.checks import image_path, read_json_object
 
 
 def with_photographs(gallery: Gallery, dataset: Dataset) -> Gallery:
@@ -15,7 +15,7 @@ def with_photographs(gallery: Gallery, dataset: Dataset) -> Gallery:
     if dataset.format != "precomputed" or dataset.images is None:
         return gallery
     folder, file = dataset.images, dataset.names_file
-    names = read_json(file, dict)
+    names = read_json_object(file)
     records = [
         replace(record, image_uri=image_path(folder, names[record.image_id], f"{file}, {record.image_id}"))
         if record.image_id in names

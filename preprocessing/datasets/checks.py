@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,6 @@ from preprocessing.datasets.record import DatasetError
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage import common_folder, is_s3, join, open_storage
 from preprocessing.storage.address import require_inner_name
-
-T = TypeVar("T")
 
 
 def _absolute(path: str | Path, what: str) -> Path:
@@ -83,14 +81,13 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
                 raise DatasetError(f"{path}:{number}: not utf-8 ({error.reason}); convert the file to utf-8") from error
 
 
-def read_json(path: Path, kind: type[T]) -> T:
-    """Return the object or list at the top of a JSON file."""
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the object at the top of a JSON file."""
     with damage_as(DatasetError, f"{path}: not a JSON file", "download it again"):
         # A caption with half a character is skipped by itself, when shards are made.
         content = parse_json(path.read_bytes(), any_text=True)
-    if not isinstance(content, kind):
-        needed = "a list" if kind is list else "an object"
-        raise DatasetError(f"{path}: the top level is a {type(content).__name__}, {needed} is needed")
+    if not isinstance(content, dict):
+        raise DatasetError(f"{path}: the top level is a {type(content).__name__}, an object is needed")
     return content
 
 

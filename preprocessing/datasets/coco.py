@@ -6,7 +6,7 @@ from pathlib import Path
 from preprocessing.datasets.checks import (
     entries,
     image_path,
-    read_json,
+    read_json_object,
     require_field,
     require_file,
     require_image_folders,
@@ -52,7 +52,7 @@ class CocoDataset:
         """Yield the records of a split in the order of its file; a DatasetError names the malformed entry."""
         require_split(split, self.splits)
         file = self._annotations[split]
-        content = read_json(file, dict)
+        content = read_json_object(file)
         names = self._names(content, split)
         captions: dict[int, list[Caption]] = {image_id: [] for image_id in names}
         seen: dict[str, str] = {}
@@ -89,7 +89,7 @@ class CocoDataset:
 
 def read_instances(file: Path) -> dict[str, list[str]]:
     """Return image id -> names of the objects labelled in it, each once; a DatasetError names the malformed entry."""
-    content = read_json(file, dict)
+    content = read_json_object(file)
     categories: dict[int, str] = {}
     for where, entry in entries(content, "categories", file):
         categories[require_field(entry, "id", int, where)] = require_field(entry, "name", str, where)

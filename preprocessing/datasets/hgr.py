@@ -5,7 +5,7 @@ from pathlib import Path
 
 from preprocessing.datasets.checks import (
     load_array,
-    read_json,
+    read_json_object,
     require_file,
     require_folder,
     require_new,
@@ -24,22 +24,18 @@ class HgrDataset:
         annotation/RET/ref_captions.json              video -> its captions
         public_split/SPLIT_names.npy                  names of a split's videos (trn, val, tst)
         ordered_feature/SA/NETWORK/SPLIT_ft.hdf5      video -> its frames, one vector each
-        ordered_feature/MP/NETWORK/SPLIT_ft.npy       the frames' average, a row a video, in the order of names
 
     A record is a video; its id is its name, a caption's id ``NAME#N``. Only names and captions are read here: features
     are taken by the extractor ``precomputed``, which skips a video that the file of frames lacks. `root` is the folder
-    that holds these, `network` a folder's name (``resnet152.pth``); `averaged` takes averages instead of frames.
+    that holds these, `network` a folder's name (``resnet152.pth``).
     """
 
-    def __init__(self, root: str | Path, network: str, averaged: bool = False) -> None:
+    def __init__(self, root: str | Path, network: str) -> None:
         folder = require_folder(root, "hgr dataset, 'root'")
         self.root = str(folder)
         self._names = folder / _NAMES
         self._captions = require_file(folder / _CAPTIONS, "hgr dataset, 'root'")
-        self._features = require_folder(
-            folder / "ordered_feature" / ("MP" if averaged else "SA") / network, "hgr dataset, 'network'"
-        )
-        self._averaged = averaged
+        self._features = require_folder(folder / "ordered_feature" / "SA" / network, "hgr dataset, 'network'")
         names = sorted(self._names.glob(f"*{_NAMES_ENDING}"))
         if not names:
             raise DatasetError(
@@ -51,24 +47,14 @@ class HgrDataset:
     def records(self, split: str) -> Iterator[Record]:
         """Yield the records of a split, one a video, in the order of its names."""
         require_split(split, self.splits)
-        names_file = self._names / f"{split}{_NAMES_ENDING}"
-        names = _names(names_file)
-        captions = read_json(self._captions, dict)
-        features = require_file(
-            self._features / f"{split}_ft.{'npy' if self._averaged else 'hdf5'}", f"features of split {split!r}"
-        )
-        if self._averaged:
-            _require_rows(features, len(names), names_file)
-        for row, name in enumerate(names):
-            # HDF5 takes a slash for a group's: the release has an underscore in its place.
-            place = str(row) if self._averaged else name.replace("/", "_")
+        names = _names(self._names / f"{split}{_NAMES_ENDING}")
+        captions = read_json_object(self._captions)
+        features = require_file(self._features / f"{split}_ft.hdf5", f"features of split {split!r}")
+        for name in names:
             texts = _texts(captions.get(name), f"{self._captions}, video {name!r}")
-            yield Record(
-                name,
-                f"{features}#{place}",
-                split,
-                tuple(Caption(f"{name}#{number}", text) for number, text in enumerate(texts)),
-            )
+            of_video = tuple(Caption(f"{name}#{number}", text) for number, text in enumerate(texts))
+            # HDF5 takes a slash for a group's: the release has an underscore in its place.
+            yield Record(name, f"{features}#{name.replace('/', '_')}", split, of_video)
 
 
 def _names(file: Path) -> list[str]:
@@ -79,15 +65,6 @@ def _names(file: Path) -> list[str]:
     if not seen:
         raise DatasetError(f"{file}: it names no video")
     return list(seen)
-
-
-def _require_rows(file: Path, videos: int, names: Path) -> None:
-    rows = len(load_array(file, "averaged features, floats of shape (videos, width), are", "f", [2]))
-    if rows != videos:
-        raise DatasetError(
-            f"{file}: {rows} rows for the {videos} videos of {names}; the files belong to different releases or one is "
-            "cut short"
-        )
 
 
 def _texts(value: object, where: str) -> list[str]:

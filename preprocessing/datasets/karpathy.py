@@ -8,7 +8,7 @@ from typing import Any
 from preprocessing.datasets.checks import (
     entries,
     image_path,
-    read_json,
+    read_json_object,
     require_field,
     require_file,
     require_image_folder,
@@ -83,7 +83,7 @@ class KarpathyDataset:
         records: dict[str, list[Record]] = {}
         seen: dict[str, str] = {}
         captions: dict[str, str] = {}
-        for where, entry in entries(read_json(self._annotations, dict), "images", self._annotations):
+        for where, entry in entries(read_json_object(self._annotations), "images", self._annotations):
             if self._instances and "cocoid" not in entry:
                 raise DatasetError(
                     f"{where}: has no 'cocoid', by which COCO's 'instances' label images; leave them out"

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from pipelines.evaluation.protocols.inputs import EvaluationInputs
 from pipelines.evaluation.protocols.results import Results
-from preprocessing.captions.adversarial import Adversarial, univse_attack, vse_c_attack, write_adversarials
-from preprocessing.captions.adversarial.univse import UniVSEAttack
-from preprocessing.captions.adversarial.vse_c import VSECAttack
+from preprocessing.captions.adversarial.files import Adversarial, write_adversarials
+from preprocessing.captions.adversarial.univse import UniVSEAttack, univse_attack
+from preprocessing.captions.adversarial.vse_c import VSECAttack, vse_c_attack
 from vse_core.encoders.components import combine
 from vse_core.evaluation.adversarial import AttackProtocol, evaluate_attack
 from vse_core.evaluation.plots import plot_alpha_sweep

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pipelines.inference.text_embedder import TextEmbedder
 from pipelines.runtime.stage import StageError
-from preprocessing.captions.adversarial import Lexicon, TokenizedCaption
+from preprocessing.captions.adversarial.lexicon import Lexicon
+from preprocessing.captions.adversarial.sentence import TokenizedCaption
 from preprocessing.captions.graph_shards import read_captions
 from preprocessing.captions.pools import Pools, PoolsError
 from preprocessing.captions.relatedness import Relatedness

@@ -11,9 +11,6 @@ from preprocessing.captions.relatedness import Relatedness
 from preprocessing.captions.word_lists import WORD_LISTS
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
-# Part of the fingerprints of what reads adversarial captions: raise it when the same captions and seed give others.
-VERSION = 4
-
 VerbForm = Literal["preposition", "ing", "s", "base", "past"]
 
 # The fewest of a noun's uses, and the smallest share of them, before it may stand in such a place. "Dog" without an

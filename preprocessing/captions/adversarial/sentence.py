@@ -1,6 +1,6 @@
 """A caption as tokens with the things its graph names, and what is needed to change words in it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -49,6 +49,17 @@ class TokenizedCaption:
 def plain(text: str) -> str:
     """Return a text as it is compared with others: without case and blanks, which differ between true captions."""
     return text.lower().replace(" ", "")
+
+
+def different(texts: Iterable[str | None], true_texts: Collection[str], count: int) -> tuple[str, ...]:
+    """Return the first ``count`` different texts that are not true ones; None stands for a change without a text."""
+    found: dict[str, None] = {}
+    for text in texts:
+        if text is not None and plain(text) not in true_texts:
+            found[text] = None
+        if len(found) == count:
+            break
+    return tuple(found)
 
 
 def rewrite(caption: TokenizedCaption, edits: Iterable[Edit]) -> str:

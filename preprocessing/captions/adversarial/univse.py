@@ -1,18 +1,18 @@
 """UniVSE's attacks: a wrong object, a wrong attribute or a wrong relation in a caption."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
-from preprocessing.captions.adversarial.draw import Change, draw_different, pick
 from preprocessing.captions.adversarial.files import Adversarial
 from preprocessing.captions.adversarial.grammar import article
 from preprocessing.captions.adversarial.lexicon import ImageWords, Lexicon, verb_form
 from preprocessing.captions.adversarial.sentence import (
     Edit,
     TokenizedCaption,
+    different,
     find_words,
     frame_of,
     noun_span,
@@ -21,6 +21,13 @@ from preprocessing.captions.adversarial.sentence import (
 )
 from preprocessing.captions.graph import Attribute, SceneObject
 from preprocessing.randomness import UNIVSE_ATTACKS, attack_rng
+
+Change = Callable[[np.random.Generator], str | None]
+"""Makes a caption's text with a random change; None if this one came to nothing."""
+
+T = TypeVar("T")
+
+_TRIES_PER_TEXT = 40
 
 UniVSEAttack = Literal["object", "attribute", "relation"]
 
@@ -44,14 +51,24 @@ def univse_attack(
         for caption in captions:
             changes, reason = _CHANGES[attack](caption, words)
             rng = attack_rng(seed, caption.image_id, caption.caption_id, UNIVSE_ATTACKS[attack])
-            yield draw_different(caption, attack, changes, words.texts, count, rng, reason)
+            tries = range(_TRIES_PER_TEXT * count if changes else 0)
+            texts = different((_pick(changes, rng)(rng) for _ in tries), words.texts, count)
+            if len(texts) == count:
+                reason = ""
+            elif changes:
+                reason = "too few irrelevant words that fit" if texts else "no irrelevant word that fits"
+            yield Adversarial(caption.image_id, caption.caption_id, attack, caption.text, texts, reason)
+
+
+def _pick(options: Sequence[T], rng: np.random.Generator) -> T:
+    return options[int(rng.integers(len(options)))]
 
 
 def _object_changes(caption: TokenizedCaption, words: ImageWords) -> tuple[list[Change], str]:
     things = caption.graph.objects
     changes: list[Change] = [partial(_append_noun, caption, words)] if caption.tokens else []
     if things:
-        changes.append(lambda rng: _replace_noun(caption, words, pick(things, rng), rng))
+        changes.append(lambda rng: _replace_noun(caption, words, _pick(things, rng), rng))
     return changes, "an empty caption"
 
 
@@ -65,9 +82,9 @@ def _attribute_changes(caption: TokenizedCaption, words: ImageWords) -> tuple[li
     ]
     changes: list[Change] = []
     if things:
-        changes.append(lambda rng: _add_adjective(caption, words, pick(things, rng), rng))
+        changes.append(lambda rng: _add_adjective(caption, words, _pick(things, rng), rng))
     if spans:
-        changes.append(lambda rng: _exchange(caption, pick(spans, rng), words.adjectives(), rng))
+        changes.append(lambda rng: _exchange(caption, _pick(spans, rng), words.adjectives(), rng))
     return changes, "no object"
 
 
@@ -75,18 +92,18 @@ def _relation_changes(caption: TokenizedCaption, words: ImageWords) -> tuple[lis
     things, relations = caption.graph.objects, caption.graph.relations
     changes: list[Change] = []
     if relations:
-        changes.append(lambda rng: _replace_noun(caption, words, things[pick(relations, rng).subject], rng))
-        changes.append(lambda rng: _replace_noun(caption, words, things[pick(relations, rng).object], rng))
+        changes.append(lambda rng: _replace_noun(caption, words, things[_pick(relations, rng).subject], rng))
+        changes.append(lambda rng: _replace_noun(caption, words, things[_pick(relations, rng).object], rng))
     found = [(span, verb_form(r.words, r.lemma)) for r in relations if (span := relation_span(caption, r)) is not None]
     if found:
 
         def replace_relation(rng: np.random.Generator) -> str | None:
-            span, form = pick(found, rng)
+            span, form = _pick(found, rng)
             return _exchange(caption, span, words.relations(form), rng)
 
         changes.append(replace_relation)
     if things:
-        changes.append(lambda rng: _add_relation(caption, words, pick(things, rng), rng))
+        changes.append(lambda rng: _add_relation(caption, words, _pick(things, rng), rng))
     return changes, "no object"
 
 
@@ -98,7 +115,7 @@ def _exchange(
 ) -> str | None:
     if not choices:
         return None
-    return rewrite(caption, [(*span, pick(choices, rng).split())])
+    return rewrite(caption, [(*span, _pick(choices, rng).split())])
 
 
 def _replace_noun(
@@ -113,7 +130,7 @@ def _append_noun(caption: TokenizedCaption, words: ImageWords, rng: np.random.Ge
         return None
     end = len(caption.tokens)
     ends_with_point = end > 1 and caption.tokens[-1] in (".", "!", "?")
-    noun = pick(nouns, rng)
+    noun = _pick(nouns, rng)
     return rewrite(caption, [_added_after(caption, end - ends_with_point, "with", article(noun), noun)])
 
 
@@ -148,5 +165,5 @@ def _add_relation(
     prepositions, nouns = words.relations("preposition"), words.nouns("indefinite")
     if not prepositions or not nouns or caption.tokens[end : end + 1] in (("'s",), ("'",)):
         return None
-    noun = pick(nouns, rng)
-    return rewrite(caption, [_added_after(caption, end, *pick(prepositions, rng).split(), article(noun), noun)])
+    noun = _pick(nouns, rng)
+    return rewrite(caption, [_added_after(caption, end, *_pick(prepositions, rng).split(), article(noun), noun)])

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from preprocessing.captions.adversarial.draw import limit_shuffled
 from preprocessing.captions.adversarial.files import Adversarial
 from preprocessing.captions.adversarial.grammar import (
     NUMBER_WORDS,
@@ -18,11 +17,13 @@ from preprocessing.captions.adversarial.lexicon import Lexicon, without
 from preprocessing.captions.adversarial.sentence import (
     Edit,
     TokenizedCaption,
+    different,
     find_words,
     frame_of,
     noun_span,
     plain,
     relation_span,
+    rewrite,
 )
 from preprocessing.captions.graph import SceneObject
 from preprocessing.captions.inflection import inflect
@@ -65,7 +66,10 @@ def vse_c_attack(
                 candidates = [*_swapped_phrases(caption), *_other_prepositions(caption)]
                 reason = "all exchanges used" if candidates else "no phrases apart and no preposition"
             rng = attack_rng(seed, caption.image_id, caption.caption_id, VSE_C_ATTACKS[attack])
-            yield limit_shuffled(caption, attack, candidates, true_texts, limit, rng, reason)
+            shuffled = (candidates[index] for index in rng.permutation(len(candidates)).tolist())
+            texts = different((rewrite(caption, edits) for edits in shuffled), true_texts, limit)
+            reason = "" if len(texts) == limit else reason
+            yield Adversarial(caption.image_id, caption.caption_id, attack, caption.text, texts, reason)
 
 
 def _noun_candidates(caption: TokenizedCaption, lexicon: Lexicon, words: set[str]) -> Iterator[list[Edit]]:

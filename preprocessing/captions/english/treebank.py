@@ -17,6 +17,7 @@ from preprocessing.reading import damage_as
 _TAGS = yaml.safe_load(Path(__file__).with_name("tags.yaml").read_text(encoding="utf-8"))
 UPOS_OF_TAG: dict[str, str] = _TAGS["upos"]
 _FEATURES_OF_TAG: dict[str, str] = _TAGS["features"]
+_RULES: dict[str, list[list[str]]] = _TAGS["lemma_rules"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,30 +132,6 @@ def _cut(sentence: Sequence[Word], kept: Collection[int], root: int) -> list[Wor
     return [*words[:-1], replace(words[-1], space_after=True), stop]
 
 
-_DOUBLED = "bdgmnprt"
-_BEFORE_E = ("v", "iz", "at", "ur", "ak", "id", "rg", "dg", "nc")
-# (ending, what replaces it), the most specific first: the first that fits is taken for an unknown word.
-_RULES: dict[str, list[tuple[str, str]]] = {
-    "noun": [
-        ("men", "man"),
-        ("ies", "y"),
-        *((ending + "es", ending) for ending in ("sh", "ch", "x", "ss", "o")),
-        ("s", ""),
-    ],
-    "verb": [
-        ("ies", "y"),
-        *((ending + "es", ending) for ending in ("sh", "ch", "x", "ss", "zz")),
-        ("s", ""),
-        *((c + c + ending, c) for c in _DOUBLED for ending in ("ing", "ed")),
-        *((c + ending, c + "e") for c in _BEFORE_E for ending in ("ing", "ed")),
-        ("ing", ""),
-        ("ing", "e"),
-        ("ied", "y"),
-        ("ed", ""),
-        ("ed", "e"),
-    ],
-    "adj": [("ier", "y"), ("iest", "y"), ("er", ""), ("est", ""), ("er", "e"), ("est", "e")],
-}
 # Names keep their form; punctuation and the like have none.
 _WITHOUT_TABLES = frozenset({"PROPN", "PUNCT", "SYM", "X", "SPACE"})
 
@@ -184,7 +161,7 @@ def lemma_tables(sentences: Iterable[Sequence[Word]]) -> Lookups:
         totals = sum(lemmas_of.values(), Counter[str]())
         index[upos] = sorted(lemma for lemma, n in totals.items() if n > 1) if upos in _RULES else []
     lookups = Lookups()
-    lookups.add_table("lemma_rules", {upos: [list(rule) for rule in rules] for upos, rules in _RULES.items()})
+    lookups.add_table("lemma_rules", _RULES)
     lookups.add_table("lemma_exc", exceptions)
     lookups.add_table("lemma_index", index)
     return lookups

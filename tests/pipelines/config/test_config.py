@@ -305,7 +305,7 @@ def test_projections_are_views() -> None:
 
 
 def test_a_removed_setting_may_be_off() -> None:
-    load_config(None, ["loss.view_orthogonality=0", "training.view_dropout=0"])
+    load_config(None, ["loss.view_orthogonality=0", "training.view_dropout=0", "dataset.averaged=false"])
     assert "unknown key" in message("loss.view_orthogonality=0.1")
 
 

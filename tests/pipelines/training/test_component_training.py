@@ -12,7 +12,7 @@ from pipelines.kinds.inputs import SplitData
 from pipelines.kinds.scene_graphs import graphs_of
 from pipelines.runtime.stage import StageError
 from pipelines.training.trainer import Trainer
-from preprocessing.captions.adversarial import Adversarial, write_adversarials
+from preprocessing.captions.adversarial.files import Adversarial, write_adversarials
 from preprocessing.captions.components import component_words
 from preprocessing.captions.pools import Pools
 from preprocessing.captions.vocabulary import Vocabulary

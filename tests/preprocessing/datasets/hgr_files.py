@@ -17,17 +17,13 @@ def write_hgr(
     rng = np.random.default_rng(0)
     (root / "annotation" / "RET").mkdir(parents=True)
     (root / "public_split").mkdir()
-    for kind in ("SA", "MP"):
-        (root / "ordered_feature" / kind / NETWORK).mkdir(parents=True)
+    (root / "ordered_feature" / "SA" / NETWORK).mkdir(parents=True)
     everything = {name: texts for videos in captions.values() for name, texts in videos.items()}
     (root / "annotation" / "RET" / "ref_captions.json").write_text(json.dumps(everything))
     for split, videos in captions.items():
         np.save(root / "public_split" / f"{split}_names.npy", np.array(list(videos)))
-        averages = []
         with h5py.File(root / "ordered_feature" / "SA" / NETWORK / f"{split}_ft.hdf5", "w") as file:
             for name in videos:
                 array_NF = frames[name] if frames else rng.standard_normal((rng.integers(1, 6), 8))
                 file[name.replace("/", "_")] = array_NF.astype(np.float32)
-                averages.append(array_NF.mean(axis=0))
-        np.save(root / "ordered_feature" / "MP" / NETWORK / f"{split}_ft.npy", np.array(averages, dtype=np.float32))
     return root

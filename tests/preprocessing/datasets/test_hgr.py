@@ -42,16 +42,14 @@ def test_a_record_is_a_video_with_all_its_captions(root: Path) -> None:
     assert [caption.text for caption in only.captions] == ["a dog", "the café"]
 
 
-def test_the_extractor_finds_the_frames_and_the_averages(root: Path) -> None:
+def test_the_extractor_finds_the_frames(root: Path) -> None:
     extractor = build_extractor("precomputed")
-    for averaged in (False, True):
-        for record in build_dataset("hgr", root=root, network=NETWORK, averaged=averaged).records("trn"):
-            with h5py.File(root / "ordered_feature" / "SA" / NETWORK / "trn_ft.hdf5") as file:
-                frames_NF = file[record.image_id.replace("/", "_")][()]
-            expected = frames_NF.mean(axis=0, keepdims=True) if averaged else frames_NF
-            found = extractor.load(record.image_uri)
-            np.testing.assert_allclose(found, expected, atol=2e-3)
-            assert found.dtype == np.float16
+    for record in build_dataset("hgr", root=root, network=NETWORK).records("trn"):
+        with h5py.File(root / "ordered_feature" / "SA" / NETWORK / "trn_ft.hdf5") as file:
+            frames_NF = file[record.image_id.replace("/", "_")][()]
+        found = extractor.load(record.image_uri)
+        np.testing.assert_allclose(found, frames_NF, atol=2e-3)
+        assert found.dtype == np.float16
 
 
 def test_another_file_of_features_is_another_data_set(root: Path) -> None:
@@ -65,10 +63,6 @@ def test_another_file_of_features_is_another_data_set(root: Path) -> None:
 
 def names(root: Path, content: object) -> None:
     np.save(root / "public_split" / "val_names.npy", np.asarray(content))
-
-
-def averages(root: Path, content: object) -> None:
-    np.save(root / "ordered_feature" / "MP" / NETWORK / "val_ft.npy", np.asarray(content))
 
 
 def captions(root: Path, content: object) -> None:
@@ -86,10 +80,6 @@ def captions(root: Path, content: object) -> None:
             "row 1: video video1 is there already, in .*, row 0; remove one",
         ),
         (lambda root: names(root, np.array([], dtype=str)), "it names no video"),
-        (lambda root: names(root, ["video1", "video2"]), "1 rows for the 2 videos"),
-        (lambda root: averages(root, np.ones((3, 8))), "3 rows for the 1 videos"),
-        (lambda root: averages(root, np.ones((1, 2, 8))), "averaged features, floats of shape .* are needed"),
-        (lambda root: averages(root, np.ones((1, 8), dtype=int)), "averaged features, floats of shape .* are needed"),
         (lambda root: captions(root, {}), "video 'video1': None where a list of captions is needed"),
         (lambda root: captions(root, {"video1": []}), r"video 'video1': \[\] where a list"),
         (lambda root: captions(root, {"video1": ["a", 4]}), "where a list of captions is needed"),
@@ -99,7 +89,7 @@ def captions(root: Path, content: object) -> None:
 def test_files_that_are_wrong_are_named(root: Path, spoil: Callable[[Path], None], message: str) -> None:
     spoil(root)
     with pytest.raises(DatasetError, match=message) as caught:
-        list(build_dataset("hgr", root=root, network=NETWORK, averaged=True).records("val"))
+        list(build_dataset("hgr", root=root, network=NETWORK).records("val"))
     assert str(root) in str(caught.value)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pipelines.evaluation.protocols.attack import Attack, evaluate_attacks
-from preprocessing.captions.adversarial import Adversarial
+from preprocessing.captions.adversarial.files import Adversarial
 
 IMAGES, DIM, ALPHA = 12, 5, 0.25
 

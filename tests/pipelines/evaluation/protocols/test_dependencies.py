@@ -10,7 +10,7 @@ import torch
 from pipelines.evaluation.protocols.dependencies import dependencies
 from pipelines.kinds.component_embedder import ComponentEmbedder
 from pipelines.runtime.stage import StageError
-from preprocessing.captions.adversarial import TokenizedCaption
+from preprocessing.captions.adversarial.sentence import TokenizedCaption
 from preprocessing.captions.components import component_words
 from preprocessing.captions.graph_shards import read_captions
 from preprocessing.captions.vocabulary import Vocabulary

@@ -5,9 +5,10 @@ from typing import get_args
 
 import pytest
 
-from preprocessing.captions.adversarial import Adversarial, TokenizedCaption, univse_attack, vse_c_attack
-from preprocessing.captions.adversarial.univse import UniVSEAttack
-from preprocessing.captions.adversarial.vse_c import VSECAttack
+from preprocessing.captions.adversarial.files import Adversarial
+from preprocessing.captions.adversarial.sentence import TokenizedCaption
+from preprocessing.captions.adversarial.univse import UniVSEAttack, univse_attack
+from preprocessing.captions.adversarial.vse_c import VSECAttack, vse_c_attack
 from preprocessing.captions.pipeline import load_pipeline
 from preprocessing.captions.scene_graph import parse_captions
 from preprocessing.captions.vocabulary import tokenize
