@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import os
@@ -10,20 +11,20 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
+from pipelines.config import PipelineConfig
 from pipelines.evaluation import named_models
 from pipelines.evaluation.named_models import NamedModel
 from pipelines.paper_figures import draw
 from pipelines.runtime.stage import StageReport
 from pipelines.stages import preflight
 from pipelines.stages.extract import plan as extract
-from pipelines.tuning.space import check_space
+from pipelines.tuning.space import check_space, load_search
 from tests.preprocessing.datasets.hgr_files import NETWORK, write_hgr
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -149,8 +150,7 @@ def test_every_command_plans(
     monkeypatch.setattr(extract, "extractor_identity", lambda *_: {"some": "network"})
     monkeypatch.setattr(NamedModel, "find", lambda reference, config: NamedModel(reference, config, tmp_path))
     monkeypatch.setattr(named_models, "evaluate_models", planned_evaluation)
-    planned = {name: replace(figure, draw=planned_figure) for name, figure in draw.FIGURES.items()}
-    monkeypatch.setattr(draw, "FIGURES", planned)
+    monkeypatch.setattr(draw, "draw", planned_figure)
     monkeypatch.setattr(draw, "keep", lambda *_: [])
     _, script, *words = shlex.split(os.path.expandvars(command))
     if script.startswith("tests/"):
@@ -181,8 +181,8 @@ def planned_evaluation(models: Sequence[NamedModel]) -> StageReport:
     return StageReport("evaluate", Path(), "planned")
 
 
-def planned_figure(source: draw.Source) -> dict[str, bytes]:
-    preflight.check_before_start(source.config)
-    if source.search is not None:
-        check_space(source.config, source.search)
+def planned_figure(figure: draw.PaperFigure, config: PipelineConfig, options: argparse.Namespace) -> dict[str, bytes]:
+    preflight.check_before_start(config)
+    if figure.takes == "search":
+        check_space(config, load_search(options.search))
     return {}

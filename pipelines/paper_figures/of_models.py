@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-    from pipelines.config.datasets import Dataset
+    from pipelines.config import PipelineConfig
     from pipelines.inference.embedder import ImageRegions
     from pipelines.retrieval.gallery import Gallery
 
@@ -128,9 +128,9 @@ def differing_pairs(images: Sequence[int], views: Sequence[int]) -> list[tuple[i
     return list(pairs.values())
 
 
-def top_5(registered: RegisteredModel, dataset: Dataset) -> dict[str, bytes]:
+def top_5(registered: RegisteredModel, config: PipelineConfig) -> dict[str, bytes]:
     """Return the first five images of captions and captions of images, relevant ones marked (VSE+2AD, figure 4)."""
-    gallery = with_photographs(registered.gallery, dataset)
+    gallery = with_photographs(registered.gallery, config.dataset)
     images, captions = own_queries(gallery, "images"), own_queries(gallery, "captions")
     return {
         "top_5_images.html": contact_sheet(f"Captions and their nearest images: {registered.name}", images),

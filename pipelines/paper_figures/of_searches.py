@@ -40,6 +40,16 @@ def results_of(config: PipelineConfig, search: SearchConfig) -> Results:
     return finished_results(stage)
 
 
+def grid(config: PipelineConfig, search: SearchConfig) -> dict[str, Figure]:
+    """Draw a finished search of two keys (`plot_grid`)."""
+    return {f"{search.name}.png": plot_grid(results_of(config, search), search)}
+
+
+def rows(config: PipelineConfig, search: SearchConfig) -> dict[str, Figure]:
+    """Draw a finished search over rows (`plot_rows`)."""
+    return {f"{search.name}.png": plot_rows(results_of(config, search), search)}
+
+
 def plot_grid(results: Results, search: SearchConfig) -> Figure:
     """Plot the mean RSUM of every combination of two keys, the best framed (VSE-infinity, figure 6).
 
@@ -104,8 +114,8 @@ def plot_rows(results: Results, search: SearchConfig) -> Figure:
     return figure
 
 
-def view_diversity(config: PipelineConfig, search: SearchConfig) -> Figure:
-    """Plot RSUM, the views' similarity and the captions' choice of views, over lambda and K (MV-VSE, figure 4).
+def view_diversity(config: PipelineConfig, search: SearchConfig) -> dict[str, Figure]:
+    """Draw RSUM, the views' similarity and the captions' choice of views, over lambda and K (MV-VSE, figure 4).
 
     The choice is drawn of two models with the same number of views, as in the paper: of the highest lambda, and of the
     best one with another. The model of a setting is that of its first seed.
@@ -123,7 +133,7 @@ def view_diversity(config: PipelineConfig, search: SearchConfig) -> Figure:
         if alone is not None and summary.lam != alone.lam and len(summary.shares) == len(alone.shares)
     ]
     shown = [alone, max(others, key=lambda summary: summary.rsum)] if alone is not None and others else summaries
-    return plot_view_diversity(summaries, shown)
+    return {f"{search.name}.png": plot_view_diversity(summaries, shown)}
 
 
 def _summary(config: PipelineConfig, search: SearchConfig, settings: Mapping[str, Any]) -> ViewSummary:

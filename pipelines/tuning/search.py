@@ -1,10 +1,7 @@
 """Hyperparameter search with Ray Tune around a configuration; makes a table and the winner as a YAML file."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 from rich.table import Table
@@ -16,11 +13,10 @@ from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageDir, StageError, check_output, fingerprint
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.runner import plan_stages, run_stages
+from pipelines.tracking import PipelineRuns, Tracker
+from pipelines.tuning.results import Results, read_results, value_text, write_results
 from pipelines.tuning.space import ROW, SearchConfig, check_space, load_search, with_settings
-
-if TYPE_CHECKING:
-    from pipelines.tracking import Tracker
-    from pipelines.tuning.results import Results
+from vse_core.evaluation.protocols import RECALLS
 
 NAME = "tune"
 # Raised when the same search would draw other settings or judge them otherwise.
@@ -54,8 +50,6 @@ def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
     Raises ConfigError if the space does not fit the configuration; StageError if not a single trial could be
     trained; BusyError if another process is at this search.
     """
-    from pipelines.tracking import PipelineRuns
-
     check_space(config, search)
     check_before_start(config)
     stage = search_dir(config, search)
@@ -80,8 +74,6 @@ def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
 
 def finished_results(stage: StageDir) -> Results:
     """Return the results of a finished search; DigestError if they were changed."""
-    from pipelines.tuning.results import read_results
-
     stage.pull()
     check_output(stage.path, TABLE)
     return read_results(stage.path / TABLE)
@@ -102,8 +94,7 @@ def search_dir(config: PipelineConfig, search: SearchConfig) -> StageDir:
 
 
 def _search(config: PipelineConfig, search: SearchConfig, stage: StageDir, tracker: Tracker) -> None:
-    from pipelines.tuning.results import write_results
-    from pipelines.tuning.trials import run_trials
+    from pipelines.tuning.trials import run_trials  # Ray, which planning does without
 
     tracker.set_tags({"vse.fingerprint": stage.fingerprint, "vse.stage": NAME, "vse.split": config.dataset.eval_split})
     tracker.log_params({"config": config.name, **search.model_dump(mode="json")})
@@ -125,8 +116,6 @@ def _search(config: PipelineConfig, search: SearchConfig, stage: StageDir, track
 
 
 def _print_plan(config: PipelineConfig, search: SearchConfig) -> None:
-    from pipelines.tuning.results import value_text
-
     table = Table("key", "drawn from", "now", title=f"{search.name}: {search.method}, {search.settings} settings")
     values = config.model_dump(mode="json")
     for name, row in search.rows.items():
@@ -140,9 +129,6 @@ def _print_plan(config: PipelineConfig, search: SearchConfig) -> None:
 
 
 def _print_results(results: Results, search: SearchConfig, directory: Path) -> None:
-    from pipelines.tuning.results import value_text
-    from vse_core.evaluation.protocols import RECALLS
-
     both_ways = ("image to text R@1 / 5 / 10", "text to image R@1 / 5 / 10")
     table = Table("rank", *search.domains, *both_ways, "RSUM", "epochs", "trainings", title=search.name)
     for rank, setting in enumerate(results.by_setting(), start=1):

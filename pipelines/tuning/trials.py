@@ -1,28 +1,36 @@
 """The trials of a search on Ray Tune: each is a training of the pipeline, and reports every epoch."""
 
-from __future__ import annotations
-
+import importlib.util
 import logging
 import os
 import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune import ResultGrid, Tuner
+from ray.tune.integration.ray_train import TuneReportCallback
+from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search import Repeater, SearchAlgorithm, Searcher
+from ray.tune.search.basic_variant import BasicVariantGenerator
+from ray.tune.search.optuna import OptunaSearch
+from ray.tune.search.repeater import TRIAL_INDEX
 
 from pipelines.config import ConfigError, PipelineConfig
 from pipelines.runtime.lock import exclusive, when_free
 from pipelines.runtime.stage import StageError
-from pipelines.tracking import end_children
+from pipelines.stages.runner import plan_stages
+from pipelines.stages.train.plan import NAME as TRAIN
+from pipelines.stages.train.plan import finished_epochs
+from pipelines.stages.train.run import run as train
+from pipelines.tracking import PipelineRuns, end_children
 from pipelines.training.capacity import room_for
 from pipelines.tuning.results import Results, Trial
 from pipelines.tuning.space import Domain, SearchConfig, with_settings
 from vse_core.evaluation.protocols import RECALLS
-
-if TYPE_CHECKING:
-    from ray.tune import ResultGrid, Tuner
-    from ray.tune.schedulers import TrialScheduler
-    from ray.tune.search import SearchAlgorithm, Searcher
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +46,11 @@ _RELEASE_SECONDS = 60.0
 def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, search_run: str) -> Results:
     """Run all trials, or resume those that an earlier start has not finished.
 
-    Ray Tune keeps the state of the search in the directory. Raises ConfigError where the method needs a package that is
+    Ray Tune keeps the state of the search in the directory. Raises ConfigError if the method needs a package that is
     not installed.
     """
     # Paths are absolute, and imports begin where they began.
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
-    from ray import tune
-
     # Plain values, since they travel to other machines.
     job = {
         "base": config.model_dump(mode="json"),
@@ -64,11 +70,14 @@ def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, se
 
 
 def _tuner(config: PipelineConfig, search: SearchConfig, directory: Path, trainable: Any) -> Tuner:
-    from ray import tune
-
     space = {key: _domain(domain, search) for key, domain in search.domains.items()}
     concurrent = search.concurrent or room_for(config.training)
-    algorithm = _algorithm(search, concurrent)
+    scheduler = None
+    if search.method == "asha":
+        epochs = config.training.epochs
+        # One epoch more than there are: a trial that gets to the end ends by itself, and its run in MLflow with it.
+        bounds = {"max_t": epochs + 1, "grace_period": min(search.grace_epochs, epochs)}
+        scheduler = ASHAScheduler(time_attr="epoch", reduction_factor=search.reduction, **bounds)
     is_bayesian = search.method == "bayesian"
     if not is_bayesian:
         space[_SEED] = tune.grid_search([config.seed + number for number in range(search.seeds)])
@@ -79,8 +88,8 @@ def _tuner(config: PipelineConfig, search: SearchConfig, directory: Path, traina
             metric=METRIC,
             mode="max",
             num_samples=1 if search.is_exhaustive else search.trials * (search.seeds if is_bayesian else 1),
-            search_alg=algorithm,
-            scheduler=_scheduler(search, config.training.epochs),
+            search_alg=_algorithm(search, concurrent),
+            scheduler=scheduler,
             max_concurrent_trials=concurrent if is_bayesian else None,
             trial_dirname_creator=lambda trial: trial.trial_id,
         ),
@@ -89,8 +98,6 @@ def _tuner(config: PipelineConfig, search: SearchConfig, directory: Path, traina
 
 
 def _domain(domain: Domain, search: SearchConfig) -> Any:
-    from ray import tune
-
     if domain.uniform is not None:
         return tune.uniform(*domain.uniform)
     if domain.log_uniform is not None:
@@ -101,36 +108,14 @@ def _domain(domain: Domain, search: SearchConfig) -> Any:
 
 def _algorithm(search: SearchConfig, concurrent: int) -> Searcher | SearchAlgorithm:
     """Return the algorithm that draws the settings; every seed of a setting has the same values."""
-    from ray.tune.search import Repeater
-    from ray.tune.search.basic_variant import BasicVariantGenerator
-
     if search.method != "bayesian":
         return BasicVariantGenerator(
             max_concurrent=concurrent, constant_grid_search=True, random_state=search.draw_seed
         )
-    try:
-        import optuna  # noqa: F401
-        from ray.tune.search.optuna import OptunaSearch
-    except ImportError as error:
-        raise ConfigError(
-            "method: 'bayesian' needs Optuna, which is not installed: pip install -e '.[bayesian]'"
-        ) from error
+    if importlib.util.find_spec("optuna") is None:
+        raise ConfigError("method: 'bayesian' needs Optuna, which is not installed: pip install -e '.[bayesian]'")
     searcher = OptunaSearch(metric=METRIC, mode="max", seed=search.draw_seed)
     return searcher if search.seeds == 1 else Repeater(searcher, repeat=search.seeds)
-
-
-def _scheduler(search: SearchConfig, epochs: int) -> TrialScheduler | None:
-    from ray.tune.schedulers import ASHAScheduler
-
-    if search.method != "asha":
-        return None
-    return ASHAScheduler(
-        time_attr="epoch",
-        # One more than there are: a trial that gets to the end ends by itself, and its run in MLflow with it.
-        max_t=epochs + 1,
-        grace_period=min(search.grace_epochs, epochs),
-        reduction_factor=search.reduction,
-    )
 
 
 def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
@@ -143,22 +128,14 @@ def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
 
 
 def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
-    from ray import tune
-    from ray.tune.integration.ray_train import TuneReportCallback
-
-    from pipelines.stages.runner import plan_stages
-    from pipelines.stages.train import plan as train
-    from pipelines.stages.train import run as train_run
-    from pipelines.tracking import PipelineRuns
-
     base, search = PipelineConfig.model_validate(job["base"]), SearchConfig.model_validate(job["search"])
     settings, seed = _drawn(drawn, base.seed)
     config = with_settings(base, search.values_of(settings), seed)
-    plans = plan_stages(config, last=train.NAME)
-    plan = plans[train.NAME]
+    plans = plan_stages(config, last=TRAIN)
+    plan = plans[TRAIN]
     name = ", ".join(f"{key.rpartition('.')[2]} {_brief(value)}" for key, value in settings.items())
     with exclusive(config.mirror, plan.directory):
-        finished = train.finished_epochs(plan)
+        finished = finished_epochs(plan)
         for metrics in finished:
             tune.report(metrics)
         if plan.complete:
@@ -169,15 +146,13 @@ def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
                 runs.parent as tracker,
             ):
                 tracker.log_params({f"search/{key}": value for key, value in settings.items()})
-                train_run.run(config, plans, tracker, [TuneReportCallback()])
+                train(config, plans, tracker, [TuneReportCallback()])
         except StageError as error:
             tune.report({METRIC: 0.0, "epoch": len(finished) + 1, "problem": str(error)})
 
 
 def _drawn(drawn: Mapping[str, Any], seed: int) -> tuple[dict[str, Any], int]:
     """Return settings and seed of a draw of Ray Tune."""
-    from ray.tune.search.repeater import TRIAL_INDEX
-
     own = (_SEED, TRIAL_INDEX)
     settings = {key: value for key, value in drawn.items() if key not in own}
     return settings, int(drawn.get(_SEED, seed + drawn.get(TRIAL_INDEX, 0)))
@@ -218,8 +193,6 @@ def _results(grid: ResultGrid, search: SearchConfig, config: PipelineConfig) -> 
 
 def _wait_for_release() -> None:
     """Wait until the resources of stopped trials are free: the next training would wait for them in vain."""
-    import ray
-
     end = time.monotonic() + _RELEASE_SECONDS
     while ray.available_resources().get("CPU", 0.0) < ray.cluster_resources().get("CPU", 0.0) - 0.5:
         if time.monotonic() > end:

@@ -101,7 +101,7 @@ def test_views_of_a_search_are_those_of_its_models(
     plan = StagePlan("train", "f", tmp_path, 1, 1, "epochs", "", {"best": tmp_path})
     monkeypatch.setattr(of_searches, "evaluate_model", evaluated)
     monkeypatch.setattr(of_searches, "plan_stages", lambda *_, **__: {"train": plan})
-    figure = of_searches.view_diversity(multi, search)
+    (figure,) = of_searches.view_diversity(multi, search).values()
     assert trained["one"].model.image.views == 1
     assert {each.loss.lam for name, each in trained.items() if name != "one"} == {0.1, 0.7, 1.0}
     shares = [axes.get_title().partition("\n")[0] for axes in figure.axes if axes.get_xlabel() == "view"]
