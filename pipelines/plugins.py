@@ -166,36 +166,45 @@ def _load_installed() -> None:
 def _load(reference: str) -> None:
     name = Path(reference).stem if reference.endswith(".py") else reference
     loaded = _LOADED.get(name)
-    if loaded is None:
-        module = _imported(name, Path(reference))
-        if not hasattr(module, "register"):
-            raise ConfigError(f"plugins: {reference} is not a plugin: it has no function register(vse)")
-        _LOADED[name] = Plugin.of(reference, module)
-        try:
-            module.register(Registrar(_LOADED[name]))
-        except ValueError as error:
-            raise ConfigError(f"plugins: {reference}: {error}") from error
-    elif loaded.reference != reference:
-        raise ConfigError(f"plugins: {reference} has the name of {loaded}; rename one of them")
-
-
-def _imported(name: str, file: Path) -> ModuleType:
-    """Import a module, from its file if it has one here; a module by this name can be pickled."""
+    if loaded is not None:
+        if loaded.reference != reference:
+            raise ConfigError(f"plugins: {reference} has the name of {loaded}; rename one of them")
+        return
+    module = _imported(name, reference)
+    if not hasattr(module, "register"):
+        raise ConfigError(f"plugins: {reference} is not a plugin: it has no function register(vse)")
+    plugin = Plugin.of(reference, module)
     try:
-        if not file.is_file():
-            return importlib.import_module(name)
-        if name in sys.modules:
-            raise ImportError(f"there is a module {name} already; rename the file")
-        spec = importlib.util.spec_from_file_location(name, file)
-        assert spec is not None  # of a file whose name ends in .py
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        # Before it runs: its classes are pickled by the module's name.
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-        return module
+        module.register(Registrar(plugin))
+    except ValueError as error:
+        raise ConfigError(f"plugins: {reference}: {error}") from error
+    _LOADED[name] = plugin
+
+
+def _imported(name: str, reference: str) -> ModuleType:
+    """Import a module by its name, or from a file; workers of other machines have the file's copy on their path."""
+    try:
+        is_copied = VARIABLE in os.environ and not Path(reference).is_file()
+        return importlib.import_module(name) if name == reference or is_copied else _of_file(name, reference)
     except Exception as error:
-        raise ConfigError(f"plugins: {file} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"plugins: {reference} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _of_file(name: str, file: str) -> ModuleType:
+    """Import a file as the module of a name, by which its classes are pickled."""
+    if name in sys.modules:
+        raise ImportError(f"there is a module {name} already; rename the file")
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None  # of a file whose name ends in .py
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
 
 
 def sources(*settings: object) -> dict[str, Any]:
