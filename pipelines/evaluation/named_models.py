@@ -16,7 +16,7 @@ from pipelines.evaluation.pretrained import PREFIX, save_pretrained_model, zero_
 from pipelines.evaluation.rsum import Rsum
 from pipelines.inference.feature_check import require_features
 from pipelines.kinds import saved_kind
-from pipelines.registry.models import find_model, without_champion
+from pipelines.registry.models import find_model
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerprint, manifest_in
 from pipelines.stages.evaluate.plan import evaluation_content
@@ -25,7 +25,6 @@ from pipelines.stages.runner import run_stages
 from pipelines.tracking import Tracker
 from pipelines.training.checkpoints import weights_digest
 from preprocessing.datasets import build_dataset
-from vse_core.digests import DigestError
 from vse_core.evaluation.recall import chance_rsum
 
 
@@ -41,17 +40,13 @@ class NamedModel:
     def find(cls, reference: str, config: PipelineConfig) -> Self:
         """Find a model directory, a registered model, or a pretrained dual encoder (hf:NAME or hf:FOLDER).
 
-        A name alone whose champion cannot be read means the newest version. Raises RegistryError if there is no such
-        model; ConfigError if there is no such folder; StageError if the pretrained weights cannot be used.
+        Raises RegistryError if there is no such model; ConfigError if there is no such folder; StageError if the
+        pretrained weights cannot be used; DigestError if a file was changed, or another version has written it.
         """
         if reference.startswith(PREFIX):
             config = zero_shot_config(config, reference.removeprefix(PREFIX))
             return cls(reference, config, save_pretrained_model(config))
-        try:
-            name, model = find_model(reference, config.tracking_uri)
-        except DigestError as error:
-            newest = without_champion(reference, error, config.tracking_uri)
-            name, model = find_model(newest, config.tracking_uri)
+        name, model = find_model(reference, config.tracking_uri)
         return cls(name, config, model)
 
 

@@ -17,7 +17,7 @@ from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageError
 from pipelines.tracking.client import connect, outages, reason_of
 from preprocessing.storage.redaction import SecretAddress
-from vse_core.digests import DIGESTS, DigestError, check_bundle
+from vse_core.digests import DIGESTS, check_bundle
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -133,24 +133,6 @@ def set_alias(name: str, alias: str, version: int | None, tracking_uri: str) -> 
         client.delete_registered_model_alias(name, alias)
     else:
         client.set_registered_model_alias(name, alias, str(version))
-
-
-def without_champion(reference: str, reason: DigestError, tracking_uri: str) -> str:
-    """Return the newest version of NAME, whose champion cannot be read for this reason, which is told on stderr.
-
-    Raises the reason itself if the reference is not a NAME alone, or the champion is the newest version.
-    """
-    match = _REFERENCE.fullmatch(reference.removeprefix("models:/"))
-    if match is None or match["alias"] or match["version"]:
-        raise reason
-    client, name = _client(tracking_uri), match["name"]
-    newest = next((int(version.version) for version in _versions(client, name)), None)
-    champion = aliases_of(name, tracking_uri).get(CHAMPION)
-    if champion in (None, newest):
-        raise reason
-    told = f"{name}/{champion}, the champion, cannot be read and counts as none; {name} means {name}/{newest}: {reason}"
-    console(stderr=True).print(told, soft_wrap=True)
-    return f"{name}/{newest}"
 
 
 def tags_of(name: str, version: int, tracking_uri: str) -> dict[str, str]:

@@ -11,7 +11,6 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,6 @@ def _unpack_code() -> None:
 _unpack_code()
 
 from pipelines.inference.embedder import Embedder, QueryError  # noqa: E402
-from pipelines.retrieval.gallery import Gallery  # noqa: E402
 from vse_core.digests import DIGESTS, check_bundle  # noqa: E402
 
 _COLUMNS = ("text", "image", "features")
@@ -65,20 +63,14 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
     embedder: Embedder
 
     def load_context(self, context: Any) -> None:
-        """Build the model from the artifacts, on CUDA where there is one."""
-        self._directories = {name: Path(path) for name, path in context.artifacts.items()}
-        check_bundle(self._directories[DIGESTS].parent, "the registered model")
-        self.embedder = Embedder(self._directories["model"], self._directories["extractor"])
-
-    @cached_property
-    def gallery(self) -> Gallery:
-        """The embedded split that the model was registered with."""
-        return Gallery.load(self._directories["gallery"])
+        """Build the model from the artifacts, on CUDA if there is a GPU."""
+        check_bundle(Path(context.artifacts[DIGESTS]).parent, "the registered model")
+        self.embedder = Embedder(Path(context.artifacts["model"]), Path(context.artifacts["extractor"]))
 
     def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
         """Embed every row.
 
-        Raises MlflowException where a row has none or several of text, image and features, or cannot be embedded; the
+        Raises MlflowException if a row has none or several of text, image and features, or cannot be embedded; the
         message names the row, counted from 0.
         """
         embeddings: dict[int, tuple[list[float], int]] = {}

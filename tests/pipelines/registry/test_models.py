@@ -33,7 +33,6 @@ from pipelines.registry.models import (
     find_registered,
     newer_version,
     resolve,
-    without_champion,
 )
 from pipelines.registry.registration import register_bundle
 from pipelines.retrieval.gallery import Gallery
@@ -238,13 +237,6 @@ def test_a_name_means_the_champion_and_a_newer_version_is_told(tmp_path: Path) -
     assert newer_version("shop/1", uri) == "shop/1 is used; shop now means shop/2, the champion"
     assert newer_version("shop/2", uri) == ""
     assert newer_version(str(tmp_path), uri) == ""
-    assert without_champion("shop", DigestError("damaged"), uri) == "shop/3"
-
-
-@pytest.mark.parametrize("reference", ["/a/folder", "shop/1", "shop@champion"])
-def test_another_version_takes_the_place_of_a_champion_alone(reference: str) -> None:
-    with pytest.raises(DigestError, match="damaged"):
-        without_champion(reference, DigestError("damaged"), "sqlite:////no/such.db")
 
 
 @pytest.mark.parametrize(
@@ -271,7 +263,6 @@ def test_pyfunc_embeds_texts_and_images_like_the_gallery(registered: Registered,
     np.testing.assert_allclose(stacked(texts), gallery.texts_CD.numpy(), atol=1e-5)
     np.testing.assert_allclose(stacked(images), gallery.images_BKD.flatten(1).numpy(), atol=1e-3)
     assert set(texts["views"]) == set(images["views"]) == {1}
-    assert len(model.unwrap_python_model().gallery.records) == IMAGES
 
 
 def test_pyfunc_keeps_index_and_order_of_mixed_rows(model: Any) -> None:
