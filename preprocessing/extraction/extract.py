@@ -40,7 +40,7 @@ _MODEL = threading.Lock()
 class ShardSpec:
     """A shard to be made, as plain data: records from position `first` of their split, which gives the keys.
 
-    The records of an archive are read from it where the shard is made.
+    The records of an archive are read from it when the shard is made.
 
     Image URIs are written relative to `root`; "" leaves them as they are. After the shard has crashed a worker its
     images are loaded `one_by_one`, each named in the marker file, and those that `crashed` a worker are skipped.

@@ -70,7 +70,7 @@ class DataManifest:
         return cls(_sorted(images), _sorted(captions))
 
     def since(self, before: Self | None) -> DatasetDiff:
-        """Return the changes since then; all is new where there was nothing before."""
+        """Return the changes since then; all is new if there was nothing before."""
         then = before or DataManifest()
         pairs = [(self.images, then.images), (self.captions, then.captions), (self.archives, then.archives)]
         return DatasetDiff(

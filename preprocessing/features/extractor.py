@@ -47,7 +47,7 @@ Stored = FeaturesNF | RegionFeatures | bytes
 
 
 def as_features(states_NF: Sequence["Tensor"], weights: str) -> list[FeaturesNF]:
-    """Sets of vectors (N, F) as they are stored, float16; ExtractorError where a value is not finite in it."""
+    """Sets of vectors (N, F) as they are stored, float16; ExtractorError if a value is not finite in it."""
     features = []
     for number, state_NF in enumerate(states_NF):
         stored = state_NF.half().cpu().contiguous()
@@ -78,7 +78,7 @@ class Extractor(Protocol):
     def __call__(self, items: Sequence[Any]) -> Sequence[Stored] | Sequence[Mapping[str, Stored]]:
         """Return what is stored of each item of a batch under the extractor's name, or several things by name.
 
-        Features are (N, F), alone or with their companions; of a file its contents. Raises ExtractorError where a
+        Features are (N, F), alone or with their companions; of a file its contents. Raises ExtractorError if a
         feature is not finite in float16.
         """
 

@@ -84,7 +84,7 @@ def _middles(total: int, count: int) -> list[int]:
 
 
 def _count_frames(data: bytes, max_pixels: int) -> int:
-    """The number of frames that are there; ImageError where the container announces more."""
+    """The number of frames that are there; ImageError if the container announces more."""
     with av.open(io.BytesIO(data), "r") as container:
         stream = _video_stream(container, max_pixels)
         count, end = 0, 0.0
@@ -107,7 +107,7 @@ def _count_frames(data: bytes, max_pixels: int) -> int:
 
 
 def _duration(stream: VideoStream, container: InputContainer) -> float:
-    """Return the duration in seconds by a container without a count of frames; 0 where it has none."""
+    """Return the duration in seconds by a container without a count of frames; 0 if it has none."""
     if stream.duration is not None and stream.time_base is not None:
         return float(stream.duration * stream.time_base)
     sole = len(container.streams) == 1  # sound may be longer than the frames
@@ -120,7 +120,7 @@ def _decode(data: bytes, wanted: list[int], max_pixels: int) -> list[Image.Image
         stream = _video_stream(container, max_pixels)
         for number, frame in enumerate(container.decode(stream)):
             if frame.is_corrupt:
-                raise ImageError(f"damaged video: frame {number} cannot be decoded whole")
+                raise ImageError(f"damaged video: frame {number} cannot be decoded completely")
             if number == wanted[len(images)]:
                 # Players turn a frame by what the file says (telephones film lying on their side).
                 images.append(frame.to_image().rotate(frame.rotation, expand=True))

@@ -92,7 +92,7 @@ class _File(io.BytesIO):
 
 
 def inside(root: str, uri: str) -> str:
-    """Return the URI of an image; raise ImageError where it is a link that leads out of the dataset's root, if any."""
+    """Return the URI of an image; raise ImageError if it is a link that leads out of the dataset's root, if any."""
     if root and not is_s3(root) and "://" not in uri and leads_out(uri, root):
         raise ImageError(f"is a link that leads out of {root}, and is not opened; copy the image there")
     return uri
@@ -107,7 +107,7 @@ def load_image(uri: str) -> Image.Image:
 def bounded_image(data: bytes, max_pixels: int) -> Iterator[Image.Image]:
     """Decode an image as :func:`decode_image` does, for threads: together they hold `max_pixels` pixels, or one image.
 
-    Raises ImageError also where memory runs out while the image is used.
+    Raises ImageError also if memory runs out while the image is used.
     """
     try:
         _, width, height = probe_image(data)
@@ -264,7 +264,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _wide_grey_to_rgb(image: Image.Image) -> Image.Image:
-    """Grey levels of 16 bits, 0 .. 65535 -> 0 .. 255, rounded; the transparent level, where there is one, to white."""
+    """Grey levels of 16 bits, 0 .. 65535 -> 0 .. 255, rounded; the transparent level, if there is one, to white."""
     levels = np.asarray(image)
     low, high = int(levels.min()), int(levels.max())
     if low < 0 or high > 65535:

@@ -59,7 +59,7 @@ class _Contents:
         self._source = open_source(source, form)
         self._places = by_image_key(self._source.places(), source)
         if not self._places:
-            raise ExtractorError(f"{source} holds no image; is it the file that was published, and whole?")
+            raise ExtractorError(f"{source} holds no image; is it the file that was published, and complete?")
         self._companions = self._kinds(source)
 
     def regions(self, key: str) -> RegionFeatures:
@@ -87,7 +87,7 @@ class _Contents:
 
 
 def check_image_names(uris: Iterable[str]) -> None:
-    """Raise ExtractorError where two images of a data set would get the features of one."""
+    """Raise ExtractorError if two images of a data set would get the features of one."""
     by_image_key(((uri, None) for uri in uris), "the data set", _key)
 
 

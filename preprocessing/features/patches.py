@@ -14,7 +14,7 @@ class PatchExtractor(StateExtractor):
 
     The image is brought to the model's size as its folder says (ViT-B/16 at 224 pixels: 197 x 768,
     VSE+2AD's input). Tokens that stand for no place, such as registers, are left out. Other arguments are the fields of
-    :class:`NetworkOptions`; ExtractorError also where the network is no vision transformer, or lacks a class token.
+    :class:`NetworkOptions`; ExtractorError also if the network is not a vision transformer, or lacks a class token.
     """
 
     name = "patches"
@@ -33,18 +33,18 @@ class PatchExtractor(StateExtractor):
         self._class_token = class_token
 
     def vectors(self, state: Tensor) -> Tensor:
-        """The patches among the tokens (N, F), after the class token where it is wanted."""
+        """The patches among the tokens (N, F), after the class token if it is wanted."""
         patches = list(range(self._others, len(state)))
         return state[[0, *patches] if self._class_token else patches]
 
     def grid(self, state: Tensor, pixels: PixelsCHW) -> Grid:
-        """Rows and columns of the patches, behind the class token where it is wanted."""
+        """Rows and columns of the patches, behind the class token if it is wanted."""
         rows, columns = patch_grid(len(state) - self._others, *pixels.shape[1:])
         return Grid(rows, columns, int(self._class_token))
 
     def identity(self) -> dict[str, Any]:
         """Digests of weights and configuration, all that is done to the image before, and which tokens are kept."""
-        # Some patches of images that are no squares were once taken for class tokens.
+        # Some patches of images that are not squares were once taken for class tokens.
         others = {} if self._is_square else {"others": self._others}
         return {**super().identity(), "class_token": self._class_token, **others}
 

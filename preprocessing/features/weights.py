@@ -46,7 +46,7 @@ def mismatch(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str
 
 def read_weights(path: Path) -> Any:
     """Read the contents of a safetensors or a PyTorch file; nothing in it is run, memory is bounded by its size."""
-    remedy = "nothing in the file was executed: download it again, or convert it to safetensors where you trust it"
+    remedy = "nothing in the file was executed: download it again, or convert it to safetensors if you trust it"
     with damage_as(ExtractorError, f"weights {path} cannot be read as tensors alone", remedy):
         if path.suffix == ".safetensors":
             return load_file(path)

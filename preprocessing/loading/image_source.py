@@ -125,7 +125,7 @@ class PixelSource:
         return len(self.reader)
 
     def unaugmented(self, images: Sequence[int]) -> Tensors:
-        """Return full images, all cells; raises ShardError where one cannot be decoded."""
+        """Return full images, all cells; raises ShardError if one cannot be decoded."""
         pixels = self._filled(images, [None] * len(images))
         return pixels, torch.ones(len(images), self.pixels.cells, dtype=torch.bool)
 

@@ -26,7 +26,7 @@ CaptionInputs = Callable[[npt.NDArray[np.int64], int, int], dict[str, torch.Tens
 
 @dataclass(eq=False)
 class TrainLoader:
-    """One rank's local batches of training; raises ValueError where the arguments do not fit together.
+    """One rank's local batches of training; raises ValueError if the arguments do not fit together.
 
     The global batch of a step comes from the sampler, the rank takes its contiguous block, and each sample is augmented
     by a generator of its own, keyed by (seed, epoch, caption). So the samples of a step, and their augmentation, do not
@@ -63,7 +63,7 @@ class TrainLoader:
                 f"the sampler counts {self.sampler.num_samples} samples, the reader has {self.reader.num_captions} "
                 f"captions, and there are tokens of {len(self.tokens)}"
             )
-        rank_slice(np.arange(self.sampler.smallest_batch), self.rank, self.world)  # raises where it cannot be split
+        rank_slice(np.arange(self.sampler.smallest_batch), self.rank, self.world)  # raises if it cannot be split
         if self.prefetch < 1:
             raise ValueError(f"prefetch must be at least 1, got {self.prefetch}")
         self.wait_seconds = 0.0

@@ -47,7 +47,7 @@ def write_table(shard: Path, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_table(shard: Path) -> pa.Table:
-    """Read the table of a shard; ShardError where it is damaged."""
+    """Read the table of a shard; ShardError if it is damaged."""
     path = table_path(shard)
     with damage_as(ShardError, f"the captions {path} cannot be read", FIX):
         table = pq.read_table(path, partitioning=None)

@@ -104,7 +104,7 @@ def shard_path(directory: Path, number: int) -> Path:
 
 
 def read_index(path: Path) -> ShardIndex:
-    """Read the sidecar of a shard, at the path of either; raise ShardError where it is not this shard's."""
+    """Read the sidecar of a shard, at the path of either; raise ShardError if it is not this shard's."""
     sidecar = sidecar_path(path)
     try:
         text = sidecar.read_bytes()

@@ -41,7 +41,7 @@ class OpenShards:
     Args:
         tars: all of them, by number.
         limit: maps at a time.
-        pin: keeps a tar on this machine for as long as its block lasts; None where all are local.
+        pin: keeps a tar on this machine for as long as its block lasts; None if all are local.
     """
 
     def __init__(self, tars: Sequence[TarFile], limit: int, pin: Pin | None) -> None:

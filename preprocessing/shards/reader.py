@@ -51,7 +51,7 @@ class ShardReader:
         feature: name of the array to read, such as "grid"; or "jpg", and :meth:`file` gives the image files.
         max_open_shards: how many tars are mapped at once; each takes one file descriptor.
         verify: compare each sample with its checksum when it is first read; shards of earlier versions may have none.
-        pin: keeps a tar on this machine for as long as its block lasts; None where all are local.
+        pin: keeps a tar on this machine for as long as its block lasts; None if all are local.
         index: of the directory and the feature; by default :meth:`SplitIndex.read`, which raises ShardError.
 
     Attributes:
@@ -101,7 +101,7 @@ class ShardReader:
 
     @cached_property
     def feature_dim(self) -> int:
-        """Return the width F of the features; raise ShardError where there is no sample to tell it from."""
+        """Return the width F of the features; raise ShardError if there is no sample to tell it from."""
         if len(self) == 0:
             raise ShardError(f"the shards in {self.directory} hold no sample: all images were skipped")
         return int(self._array(0).shape[1])
@@ -128,7 +128,7 @@ class ShardReader:
     def grid(self, image: int) -> tuple[int, int, int] | None:
         """Return rows and columns of the cells that an image's features are, and the number of features before them.
 
-        None where they are no cells, or the shard was written before grids were recorded.
+        None if they are not cells, or the shard was written before grids were recorded.
         """
         rows, columns, others = self.index.grids[image].tolist()
         return (rows, columns, others) if rows else None
@@ -156,7 +156,7 @@ class ShardReader:
             yield from caption_texts(self._table(shard))
 
     def _table(self, shard: int) -> pa.Table:
-        """Return the captions of a shard, from its tar where it was written before there were tables."""
+        """Return the captions of a shard, from its tar if it was written before there were tables."""
         path = self.index.tars[shard].path
         with self._pinned(table_path(path)):
             if table_path(path).is_file():
@@ -219,7 +219,7 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def verify_table(path: Path) -> None:
-    """Compare the table of a shard's captions with the records in the tar; raise ShardError where they differ."""
+    """Compare the table of a shard's captions with the records in the tar; raise ShardError if they differ."""
     if table_path(path).is_file() and read_table(path) != as_table(record for _, record in read_records(path)):
         raise ShardError(f"the captions {table_path(path)} are not those in the tar; {FIX}")
 
@@ -257,7 +257,7 @@ def _read_members(
 
 
 def _record(data: bytes) -> dict[str, Any]:
-    """Return the record of an image; raise ValueError where it is none."""
+    """Return the record of an image; raise ValueError if it is not one."""
     record: dict[str, Any] = parse_json(data)
     check_record(record)
     return record

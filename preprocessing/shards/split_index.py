@@ -63,8 +63,8 @@ class SplitIndex:
         caption_starts: flat number of each image's first caption, then that of all captions, int64 (I + 1,).
         places: offsets and sizes of the members, int64 (2, I).
         grids: rows and columns of the cells that an image's features are, and the number of features before them; 0
-            where they are no cells, int32 (I, 3).
-        checksums: of the members (XXH3), uint64 (I,); empty where a shard was written before there were such.
+            if they are not cells, int32 (I, 3).
+        checksums: of the members (XXH3), uint64 (I,); empty if a shard was written before there were such.
     """
 
     tars: Sequence[TarFile]
@@ -79,7 +79,7 @@ class SplitIndex:
     def read(cls, directory: Path, feature: str, are_here: bool) -> Self:
         """Read the sidecars of a directory, and compare the tars with their sizes if they are here.
 
-        Raises ShardError where a shard is missing, incomplete, of another fingerprint or without the feature.
+        Raises ShardError if a shard is missing, incomplete, of another fingerprint or without the feature.
         """
         member = feature if feature in FILES else f"{feature}.npy"
         tars, fingerprints, counts, places, grids, checksums = [], [], [], [], [], []
@@ -113,7 +113,7 @@ class SplitIndex:
     def load(cls, directory: Path, shards: Path, are_here: bool) -> Self:
         """Map the arrays that :meth:`save` has written, and compare the shards with their sizes if they are here.
 
-        Raises ShardError where a shard is missing or of another size, or the arrays are damaged.
+        Raises ShardError if a shard is missing or of another size, or the arrays are damaged.
         """
         with damage_as(ShardError, f"the index in {directory} cannot be read", "delete it and train again"):
             content = parse_json((directory / _SHARDS).read_bytes())
@@ -137,7 +137,7 @@ def save_fields(table: DataclassInstance, directory: Path) -> None:
 
 
 def map_fields(kind: type[Any], directory: Path, *others: str) -> dict[str, npt.NDArray[Any]]:
-    """Map the arrays of a kind of table but for other fields, by name; ShardError where one is missing or damaged."""
+    """Map the arrays of a kind of table but for other fields, by name; ShardError if one is missing or damaged."""
     with damage_as(ShardError, f"the tables in {directory} cannot be read", "delete the folder and train again"):
         names = [field.name for field in fields(kind) if field.name not in others]
         return {name: map_array(directory / f"{name}.npy") for name in names}
@@ -170,7 +170,7 @@ def member_places(path: Path, index: ShardIndex, member: str) -> npt.NDArray[np.
 
 
 def member_table(path: Path, index: ShardIndex, member: str) -> MemberTable:
-    """Return the table of one kind of member in a shard; ShardError where it has others."""
+    """Return the table of one kind of member in a shard; ShardError if it has others."""
     if index.count and member not in index.members:
         raise ShardError(f"shard {path} holds {sorted(index.members)}, not {member!r}: name one of those as feature")
     return index.members.get(member, MemberTable([], []))

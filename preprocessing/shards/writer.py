@@ -89,7 +89,7 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
     One sample's arrays are in memory at a time. A shard of records alone has no table.
 
     All samples have the same arrays and files; what was skipped comes between them in any order. A process killed at
-    any moment leaves no sidecar, or a complete shard. Raise ValueError where a sample is not as :class:`Sample` says.
+    any moment leaves no sidecar, or a complete shard. Raise ValueError if a sample is not as :class:`Sample` says.
     """
     if path.suffix != ".tar":
         raise ValueError(f"a shard's name ends in .tar, got {path}")

@@ -17,7 +17,7 @@ def split_s3(address: str) -> tuple[str, str]:
     """Return bucket and key of ``s3://bucket/key``, key "" for a bucket alone; raise ValueError for another address."""
     bucket, _, key = address.removeprefix(SCHEME).partition("/")
     if not is_s3(address) or not bucket:
-        raise ValueError(f"{address!r} is no address on S3; write s3://BUCKET/FOLDER")
+        raise ValueError(f"{address!r} is not an address on S3; write s3://BUCKET/FOLDER")
     return bucket, key.strip("/")
 
 
@@ -58,7 +58,7 @@ def require_inner_name(name: object, where: str, error: type[Exception]) -> str:
         error: raised for a name that is empty, absolute or no text, or has a drive, `..`, a backslash or a NUL.
     """
     if not isinstance(name, str) or not PurePosixPath(name).parts:
-        raise error(f"{where}: {name!r:.80} is no name of a file; it has to be a text that is not empty")
+        raise error(f"{where}: {name!r:.80} is not the name of a file; it has to be a text that is not empty")
     if name.startswith("/") or ".." in name.split("/") or "\\" in name or "\0" in name or _DRIVE.match(name):
         raise error(
             f"{where}: the name {name!r:.200} is not a path inside its folder (it is absolute, or has .., a drive, a "

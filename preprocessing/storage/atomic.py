@@ -41,7 +41,7 @@ def open_atomic(path: Path) -> Iterator[BufferedRandom]:
 
 
 def _created(path: Path) -> BufferedRandom:
-    """Create and lock a file, again where another process has removed it before it was locked."""
+    """Create and lock a file, again if another process has removed it before it was locked."""
     while True:
         file = path.open("x+b")
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -51,7 +51,7 @@ def _created(path: Path) -> BufferedRandom:
 
 
 def link_atomic(path: Path, target: Path) -> None:
-    """Give a file that is never written to a second name, or a copy where the file system has no hard links."""
+    """Give a file that is never written to a second name, or a copy if the file system has no hard links."""
     aside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         aside.hardlink_to(path)

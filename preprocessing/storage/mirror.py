@@ -110,7 +110,7 @@ class Mirror:
             return None
 
     def copy(self, path: Path, target: Path) -> None:
-        """Give a finished file a second name: on the storage, and in the work folder where it is there."""
+        """Give a finished file a second name: on the storage, and in the work folder if it is there."""
         target.parent.mkdir(parents=True, exist_ok=True)
         if self.address is None:
             link_atomic(path, target)
@@ -233,7 +233,7 @@ class Mirror:
 
     @property
     def _storage(self) -> Storage:
-        assert self.address is not None, "asked only where there is a storage"
+        assert self.address is not None, "asked only if there is a storage"
         return open_storage(self.address)
 
     def _lock(self, path: Path, use: str) -> Path:

@@ -2,7 +2,7 @@
 
 Settings are those of every AWS tool, in the environment or in ~/.aws: AWS_ENDPOINT_URL for a server of one's own,
 AWS_REGION, AWS_PROFILE, AWS_CA_BUNDLE, AWS_MAX_ATTEMPTS. Batch deletions are not used, which not every server has;
-conditional writes only by leases, which do without where there are none.
+conditional writes only by leases, which do without if the server has none.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ class S3Storage:
     botocore repeats requests that were throttled, reset or not answered, at a pace that adapts; its transfer manager
     gets a part again that was cut short. On top of that an object whose checksum is wrong is read or written again.
     What we upload carries its SHA-256, by which it is verified when it is read; other objects are verified by their
-    ETag where that is an MD5.
+    ETag if that is an MD5.
     """
 
     def __init__(self, address: str) -> None:

@@ -58,7 +58,7 @@ def order_of(anchors_A4: Tensor) -> list[int]:
     rows: dict[tuple[int, int], int] = {}
     for row, (x1, y1, x2, y2) in enumerate(anchors_A4.tolist()):
         if not (x2 > x1 and y2 > y1):
-            raise ValueError(f"anchor {row} is no box: {(x1, y1, x2, y2)}")
+            raise ValueError(f"anchor {row} is not a box: {(x1, y1, x2, y2)}")
         ratio = _nearest(RATIOS, (y2 - y1) / (x2 - x1))
         scale = _nearest(SCALES, math.sqrt((x2 - x1) * (y2 - y1)) / STRIDE)
         rows[ratio, scale] = row

@@ -94,7 +94,7 @@ def _through(blocks: nn.ModuleList, x_BFHW: Tensor, sizes: Sizes, stride: int) -
 
 
 def _inside(sizes: Sizes, x_BFHW: Tensor) -> Tensor | None:
-    """(B, 1, H, W), 1 inside of each image and 0 outside; None where no image is smaller than the map."""
+    """(B, 1, H, W), 1 inside of each image and 0 outside; None if no image is smaller than the map."""
     height, width = x_BFHW.shape[2:]
     if all(size == (height, width) for size in sizes):
         return None

@@ -27,7 +27,7 @@ class ButdExtractor(FileExtractor):
         weights: a file, a folder or a hub id, see :func:`load_weights`; None with a seed.
         variant: "caffe", the original code's way to run the network; models of earlier versions may name another.
         min_regions: of an image; 36 with max_regions 36 is the fixed form, 10 with 100 the adaptive one. There may be
-            fewer where fewer boxes are proposed.
+            fewer if fewer boxes are proposed.
         max_regions: of an image.
         dtype: of the convolutions, "float32" or "bfloat16".
         device: as torch names it.

@@ -103,7 +103,7 @@ def _canonical_file(weights: str) -> dict[str, Tensor]:
 
 
 def _located(weights: str) -> Path:
-    """The file of the weights on this machine; fetched from the hub where `weights` is a hub id."""
+    """The file of the weights on this machine; fetched from the hub if `weights` is a hub id."""
     path = Path(weights).expanduser()
     if path.is_file():
         return path

@@ -16,7 +16,7 @@ COLUMNS = {
     6: ("image_id", "width", "height", "count", "boxes", "features"),
     10: ("image_id", "height", "width", *LABELS, "count", "boxes", "features"),
 }
-# A line of 100 regions has a million characters; a file without lines should not be read whole.
+# A line of 100 regions has a million characters; a file without lines should not be read at once.
 _LONGEST_LINE = 1 << 26
 
 # Offset of a line in the file, and its length, in bytes.
@@ -28,7 +28,7 @@ class ButdTsv:
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise ExtractorError(f"{path} is no file; name the TSV itself")
+            raise ExtractorError(f"{path} is not a file; name the TSV itself")
         self._path = path
 
     def places(self) -> Iterator[tuple[str, Place]]:

@@ -47,6 +47,6 @@ class Hdf5File:
 
 def _values(entry: Any) -> Array:
     if entry.size is None or entry.size > MAX_VALUES or entry.dtype.kind not in "fiu":
-        raise ImageError(f"{entry.dtype} of shape {entry.shape} is no set of vectors or boxes")
+        raise ImageError(f"{entry.dtype} of shape {entry.shape} is not a set of vectors or boxes")
     values: Array = entry[()]
     return values

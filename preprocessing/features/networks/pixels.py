@@ -56,7 +56,7 @@ def pixels_at(normalization: Normalization, image_size: ImageSize) -> Callable[[
 
 
 def target_size(width: int, height: int, image_size: ImageSize) -> tuple[int, int]:
-    """Return the height and width that an image is brought to; ImageError where it would be too narrow."""
+    """Return the height and width that an image is brought to; ImageError if it would be too narrow."""
     if image_size != SHORT_600:
         return int(image_size), int(image_size)
     _, size = resize.target_size(width, height)

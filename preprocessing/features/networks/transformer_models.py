@@ -110,7 +110,7 @@ class _Processed:
 
 
 def _short_edge(processor: Any) -> int | None:
-    """The length that an image's short edge is scaled to while its aspect ratio stays, where it does."""
+    """The length that an image's short edge is scaled to while its aspect ratio stays, if it does."""
     if hasattr(processor, "data_config"):  # timm's: the size that it then crops from
         sides, crop = processor.data_config["input_size"][1:], processor.data_config["crop_pct"]
         return int(max(sides) / crop) if processor.data_config["crop_mode"] == "center" else None
@@ -134,7 +134,7 @@ def _settings(processor: Any) -> dict[str, Any]:
 
 
 def _local_folder(weights: str) -> Path | None:
-    """The folder that `weights` names, or None where it can only be a hub id ("name" or "owner/name")."""
+    """The folder that `weights` names, or None if it can only be a hub id ("name" or "owner/name")."""
     path = Path(weights).expanduser()
     if path.is_dir():
         return path

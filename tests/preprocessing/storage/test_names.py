@@ -25,5 +25,5 @@ def test_ways_out_of_a_folder(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", None, 3, ["a"], b"a"])
 def test_what_is_no_name(name: object) -> None:
-    with pytest.raises(ValueError, match="is no name of a file"):
+    with pytest.raises(ValueError, match="is not the name of a file"):
         require_inner_name(name, "a list", ValueError)

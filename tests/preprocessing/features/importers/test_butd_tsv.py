@@ -102,7 +102,7 @@ def test_damaged_lines_are_set_aside_and_the_others_read(tmp_path: Path, row: li
 def test_sources_that_are_no_tsv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ExtractorError, match=r"there is no .*gone\.tsv; correct the path"):
         open_source(tmp_path / "gone.tsv", "butd_tsv")
-    with pytest.raises(ExtractorError, match="is no file"):
+    with pytest.raises(ExtractorError, match="is not a file"):
         open_source(tmp_path, "butd_tsv")
     with pytest.raises(ExtractorError, match=r"no form 'tsv' .*; there are butd_tsv, npz"):
         open_source(tmp_path, "tsv")

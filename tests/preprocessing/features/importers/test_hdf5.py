@@ -41,8 +41,8 @@ def test_hdf5_of_frames_and_of_groups(tmp_path: Path) -> None:
     assert reasons == {
         "flat": "features are float32 of shape (3,), floats of shape (N, F) are needed",
         "whole": "features are int32 of shape (2, 2), floats of shape (N, F) are needed",
-        "words": "object of shape () is no set of vectors or boxes",
+        "words": "object of shape () is not a set of vectors or boxes",
         "other": "a group of boxes; 'features' is needed",
         "wrong": "boxes are float32 of shape (1, 4), finite numbers (2, 4) are needed",
-        "huge": "float32 of shape (1048576, 2048) is no set of vectors or boxes",
+        "huge": "float32 of shape (1048576, 2048) is not a set of vectors or boxes",
     }
