@@ -66,32 +66,6 @@ def test_import_is_light() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-# Each word as word/tag/lemma/head/label.
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a dog runs across the grass", "dog/NOUN/dog/runs/nsubj runs/VERB/run/runs/ROOT grass/NOUN/grass/runs/obl"),
-        ("Two men surf large waves .", "surf/VERB/surf/surf/ROOT waves/NOUN/wave/surf/obj"),
-        ("A boy wearing a red shirt", "boy/NOUN/boy/boy/ROOT wearing/VERB/wear/boy/acl red/ADJ/red/shirt/amod"),
-        ("a woman is standing in front of a house .", "front/NOUN/front/standing/obl house/NOUN/house/front/nmod"),
-        ("a girl in a blue coat holds a tennis racket", "coat/NOUN/coat/girl/nmod tennis/NOUN/tennis/racket/compound"),
-        ("two cars parked next to a building", "cars/NOUN/car/cars/ROOT parked/VERB/park/cars/acl"),
-        ("there is a man riding a bike", "there/PRON/there/is/expl riding/VERB/ride/man/acl"),
-        ("There are two dogs on a bed", "are/VERB/be/are/ROOT dogs/NOUN/dog/are/nsubj"),
-        ("a group of people sitting at a table", "people/NOUN/people/group/nmod table/NOUN/table/sitting/obl"),
-    ],
-)
-def test_captions(nlp: Language, text: str, expected: str) -> None:
-    assert {tuple(word.split("/")) for word in expected.split()} <= set(parse(nlp, text))
-
-
-def test_same_parse_alone_and_in_a_batch(nlp: Language) -> None:
-    texts = ["a dog runs", "two men in hard hats stand on top of a building", "A cat .", ""]
-    batch = [[(token.tag_, token.dep_, token.head.i) for token in doc] for doc in nlp.pipe(texts)]
-    again = load_pipeline()
-    assert batch == [[(token.tag_, token.dep_, token.head.i) for token in again(text)] for text in texts]
-
-
 def test_treebank(nlp: Language, vse_data: Path) -> None:
     path = vse_data / "ud_english_ewt" / "dev.conllu.gz"
     if not path.is_file():

@@ -59,7 +59,3 @@ def test_each_condition_is_needed(change: str, images: list[list[str]]) -> None:
 def test_attributes_are_learned_too() -> None:
     same = [["[a {frabjous} wabe]", "[a {mimsy} wabe]"]] * 10
     assert built(same + [["[a {slithy} wabe]", "[a {vorpal} tove]"]] * 200).learned == {("frabjous", "mimsy")}
-
-
-def test_the_order_of_images_does_not_matter() -> None:
-    assert built(world()).learned == built(world()[::-1]).learned

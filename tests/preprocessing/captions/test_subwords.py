@@ -179,25 +179,6 @@ def test_any_fast_tokenizer_is_the_librarys(build: Callable[[], Tokenizer], tmp_
     assert build is unigram or not set(inner) & set(library.all_special_ids) - {library.unk_token_id}
 
 
-@pytest.mark.parametrize("build", [bpe, unigram, clip_bpe], ids=lambda build: build.__name__)
-def test_words_of_any_tokenizer_are_varied(build: Callable[[], Tokenizer], tmp_path: Path) -> None:
-    write_tokenizer(train_on(build(), TEXTS), tmp_path, build.__name__)
-    tokenizer = SubwordTokenizer.from_pretrained(str(tmp_path))
-    mask = json.loads((tmp_path / "tokenizer_config.json").read_text()).get("mask_token")
-    mask_id = None if mask is None else Tokenizer.from_file(str(tmp_path / "tokenizer.json")).token_to_id(mask)
-    assert (mask_id is None) == (build is clip_bpe)
-    ids, words = tokenizer.encode_words(TEXTS[0])
-    assert (words[0], words[-1]) == (-1, -1)
-    by_word = [
-        [token for token, word in zip(ids, words, strict=True) if word == number] for number in range(max(words) + 1)
-    ]
-    for sample in range(200):
-        rng = sample_rng(3, 1, sample, 1)
-        touch, entries = rng.random(len(by_word)).tolist(), rng.random(len(ids) - 2).tolist()
-        found = varied(tokenizer, TEXTS[0], sample_rng(3, 1, sample, 1))
-        assert found == [ids[0], *naive_augmented(by_word, touch, entries, mask_id, len(tokenizer)), ids[-1]]
-
-
 def test_a_tokenizer_that_tells_no_words_varies_tokens(tmp_path: Path) -> None:
     tokenizer = clip_bpe()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -33,17 +33,6 @@ def test_images_and_captions_in_file_order_with_their_own_ids(tmp_path: Path) ->
     assert three.image_uri == str(tmp_path / "train2017" / "three.jpg")
 
 
-def test_root_is_what_the_splits_share(tmp_path: Path) -> None:
-    for name in ("train2017", "val2017"):
-        (tmp_path / name).mkdir()
-    path = tmp_path / "captions.json"
-    path.write_text(json.dumps({"images": IMAGES, "annotations": []}))
-    folders = {"train": tmp_path / "train2017", "dev": tmp_path / "val2017"}
-    dataset = build_dataset("coco", images=folders, annotations={"train": path, "dev": path})
-    assert dataset.root == str(tmp_path)
-    assert dataset.splits == ("train", "dev")
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -82,13 +82,6 @@ def test_coco_entries_have_their_own_ids_and_folders(tmp_path: Path) -> None:
     assert dataset.root == str(tmp_path)
 
 
-def test_only_splits_with_images_are_listed(tmp_path: Path) -> None:
-    dataset = build(tmp_path, [image(0, "train")])
-    assert dataset.splits == ("train",)
-    with pytest.raises(DatasetError, match="no split 'dev'; this dataset has train"):
-        list(dataset.records("dev"))
-
-
 def test_the_files_own_names_are_explained(tmp_path: Path) -> None:
     dataset = build(tmp_path, [image(0, "val")])
     with pytest.raises(DatasetError, match="'val' is called 'dev'"):
@@ -123,11 +116,3 @@ def test_the_files_own_names_are_explained(tmp_path: Path) -> None:
 def test_malformed_entries_are_named(tmp_path: Path, images: Any, message: str) -> None:
     with pytest.raises(DatasetError, match=message):
         list(build(tmp_path, images).records("train"))
-
-
-@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe"])
-def test_a_file_that_is_no_json_object_is_named(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "dataset.json"
-    path.write_bytes(content)
-    with pytest.raises(DatasetError, match=r"dataset\.json: "):
-        list(build_dataset("karpathy", images=tmp_path, annotations=path).records("train"))

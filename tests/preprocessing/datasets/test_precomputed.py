@@ -39,14 +39,6 @@ def test_each_image_once_with_its_five_captions(tmp_path: Path, repeated_ids: bo
         assert record.image_uri == f"{tmp_path}/dev_ims.npy#{of_captions[image * 5]}"
 
 
-def test_splits_are_those_with_features(tmp_path: Path) -> None:
-    for split in ("train", "testall", "dev"):
-        write(tmp_path, split, ["1"], 1, 5)
-    dataset = build_dataset("precomputed", root=tmp_path)
-    assert dataset.splits == ("dev", "testall", "train")
-    assert dataset.root == str(tmp_path)
-
-
 def test_blank_captions_keep_the_lines_in_step(tmp_path: Path) -> None:
     write(tmp_path, "dev", ["1", "2"], 2, 10)
     (tmp_path / "dev_caps.txt").write_text("a\n\nc\nd\ne\nf\ng\nh\ni\nj\n")

@@ -34,10 +34,6 @@ def attacks(captions: list[TokenizedCaption]) -> list[Adversarial]:
     return univse + [entry for kind in get_args(VSECAttack) for entry in vse_c_attack([captions], kind, LEXICON, 0, 40)]
 
 
-def test_true_captions_are_as_written(captions: list[TokenizedCaption]) -> None:
-    assert [caption.text for caption in captions] == TEXTS
-
-
 def test_words_that_are_not_changed_are_cut_as_in_the_true_caption(captions: list[TokenizedCaption]) -> None:
     entries = attacks(captions)
     assert sum(len(entry.texts) for entry in entries) > 500
@@ -56,8 +52,3 @@ def test_words_that_are_not_changed_are_cut_as_in_the_true_caption(captions: lis
             assert sum(last - first for _, first, last, _, _ in changes) <= 8, text
             spaced = entry.caption.count(" .") + entry.caption.count(" ,")
             assert text.count(" .") + text.count(" ,") == spaced, text
-
-
-def test_capitals_stay_where_they_were(captions: list[TokenizedCaption]) -> None:
-    for entry in attacks(captions):
-        assert all(text[0].isupper() == entry.caption[0].isupper() for text in entry.texts)

@@ -1,13 +1,11 @@
 """UniVSE's attacks: one wrong thing in a well-formed caption, five of a kind, the same for everyone."""
 
 import re
-from dataclasses import replace
 
 import pytest
 
 from preprocessing.captions.adversarial.files import Adversarial
 from preprocessing.captions.adversarial.univse import UniVSEAttack, univse_attack
-from preprocessing.captions.graph import Attribute, SceneGraph
 from tests.preprocessing.captions.adversarial.training import ADJECTIVES, MASS, NOUNS, lexicon
 from tests.preprocessing.captions.markup import image
 
@@ -95,11 +93,6 @@ def test_relations_change_in_one_part_or_one_is_added() -> None:
     assert after_object
 
 
-def test_the_ways_of_an_attack_are_as_likely() -> None:
-    texts = [next(univse_attack([KITCHEN], "object", LEXICON, seed, count=1)).texts[0] for seed in range(400)]
-    assert abs(sum(" with " in text for text in texts) / 400 - 0.5) < 0.1
-
-
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_five_different_wrong_texts_for_each_caption(attack: UniVSEAttack) -> None:
     entries = list(univse_attack([KITCHEN], attack, LEXICON, seed=0))
@@ -150,10 +143,3 @@ def test_attributes_that_are_not_replaced(marked: str, unchanged: str) -> None:
     entry = next(univse_attack([image(marked)], "attribute", LEXICON, 0, count=50))
     assert entry.texts
     assert all(re.fullmatch(unchanged, text) for text in entry.texts)
-
-
-def test_an_adjective_behind_a_verb_is_replaced_too() -> None:
-    one = image("[the kettle] is shiny")[0]
-    thing = replace(one.graph.objects[0], attributes=(Attribute("shiny", "shiny", "adjective"),))
-    entry = next(univse_attack([[replace(one, graph=SceneGraph((thing,)))]], "attribute", LEXICON, 0, count=50))
-    assert "the kettle is wooden" in entry.texts

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-import pytest
 import spacy
 
 from preprocessing.captions.english.treebank import Word, read_conllu, to_doc
@@ -37,19 +36,6 @@ def test_words(tmp_path: Path) -> None:
     assert list(read_conllu(packed)) == [EXPECTED]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("1\tDogs\tdog\n", r"bad\.conllu: not CoNLL-U \(not enough values"),
-        (DOGS.replace("\t4\taux", "\t9\taux"), r"bad\.conllu: not CoNLL-U"),
-    ],
-)
-def test_what_is_no_tree(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "bad.conllu").write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=message):
-        list(read_conllu(tmp_path / "bad.conllu"))
-
-
 def test_document_of_two_sentences() -> None:
     doc = to_doc(spacy.blank("en").vocab, [EXPECTED, EXPECTED])
     assert doc.text == "Dogs don't bark. Dogs don't bark. "
@@ -58,8 +44,3 @@ def test_document_of_two_sentences() -> None:
     assert [token.dep_ for token in doc[:5]] == ["nsubj", "aux", "advmod", "ROOT", "punct"]
     assert [str(token.morph) for token in doc[:5]] == ["Number=Plur", "Tense=Pres|VerbForm=Fin", "", "VerbForm=Inf", ""]
     assert [token.lemma_ for token in doc[:5]] == ["dog", "do", "not", "bark", "."]
-
-
-def test_two_roots() -> None:
-    with pytest.raises(ValueError, match="more than one root"):
-        to_doc(spacy.blank("en").vocab, [[*EXPECTED, *EXPECTED]])

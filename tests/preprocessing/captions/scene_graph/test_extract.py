@@ -10,7 +10,7 @@ from spacy.vocab import Vocab
 
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.scene_graph import extract_graph
-from tests.preprocessing.captions.scene_graph.parses import attributes, listed, objects, parsed, relations
+from tests.preprocessing.captions.scene_graph.parses import listed, objects, parsed, relations
 
 
 @pytest.mark.parametrize(
@@ -30,21 +30,6 @@ def test_a_noun_in_a_case_has_no_preposition() -> None:
     # "человек рубит топором", as in languages that inflect instead of using prepositions
     graph = extract_graph(parsed("человек/NN рубит~рубить/VBZ топором~топор/NN", "nsubj>2 root>0 obl>2"))
     assert relations(graph) == listed("человек (рубить) топор")
-
-
-def test_features_serve_where_there_are_no_english_tags() -> None:
-    doc = Doc(
-        Vocab(),
-        words=["ein", "Mann", ",", "der", "lächelnd", "seinen", "Hund", "hält"],
-        lemmas=["ein", "Mann", ",", "der", "lächeln", "sein", "Hund", "halten"],
-        pos=["DET", "NOUN", "PUNCT", "PRON", "VERB", "DET", "NOUN", "VERB"],
-        morphs=["", "Number=Sing", "", "PronType=Rel", "VerbForm=Part", "Poss=Yes", "Number=Sing", "VerbForm=Fin"],
-        heads=[1, 1, 7, 7, 1, 6, 7, 1],
-        deps=["det", "root", "punct", "nsubj", "amod", "det:poss", "obj", "acl"],
-    )
-    graph = extract_graph(doc)
-    assert relations(graph) == listed("mann (halten) hund")
-    assert attributes(graph) == listed("lächelnd mann")
 
 
 def test_words_and_lemmas() -> None:
@@ -84,28 +69,6 @@ def test_kinds_of_counting() -> None:
     assert kinds == ["quantifier", "numeral", "quantifier"]
 
 
-def test_quantifiers_and_numerals_of_heads() -> None:
-    words = "one/CD of/IN the/DT dogs~dog/NNS and/CC a/DT pair/NN of/IN shoes~shoe/NNS"
-    graph = extract_graph(parsed(words, "root>0 case>4 det>4 nmod>1 cc>7 det>7 conj>1 case>9 nmod>7"))
-    assert [(a.word, a.kind) for thing in graph.objects for a in thing.attributes] == [
-        ("one", "numeral"),
-        ("pair", "quantifier"),
-    ]
-
-
-def test_which_one_is_no_attribute() -> None:
-    graph = extract_graph(
-        parsed("another/JJ man/NN and/CC the/DT same/JJ dog/NN", "amod>2 root>0 cc>6 det>6 amod>6 conj>2")
-    )
-    assert not attributes(graph)
-
-
-def test_an_attribute_is_given_once() -> None:
-    words = "a/DT red/JJ car/NN that/WDT is~be/VBZ=AUX red/JJ"
-    graph = extract_graph(parsed(words, "det>3 amod>3 root>0 nsubj>6 cop>6 acl:relcl>3"))
-    assert attributes(graph) == listed("red car")
-
-
 @pytest.mark.parametrize(
     ("words", "arcs", "scene"),
     [
@@ -130,12 +93,6 @@ def test_long_enumerations_are_bounded() -> None:
     graph = extract_graph(parsed(words, arcs))
     assert len(graph.objects) == 1000
     assert len(graph.relations) == 64
-
-
-def test_the_same_relation_is_given_once() -> None:
-    words = "a/DT dog/NN bites~bite/VBZ a/DT man/NN and/CC bites~bite/VBZ him/PRP"
-    graph = extract_graph(parsed(words, "det>2 nsubj>3 root>0 det>5 obj>3 cc>7 conj>3 obj>7"))
-    assert relations(graph) == listed("dog (bite) man")
 
 
 def test_an_empty_document() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import spacy
 from spacy.language import Language
-from spacy.lookups import Lookups
 
 from preprocessing.captions.pipeline import load_pipeline
 from preprocessing.captions.scene_graph.tree import Lemmas, read_tree
@@ -38,17 +37,6 @@ def test_another_components_lemmas_stand(nlp: Language) -> None:
     (doc,) = nlp.pipe(["Two dogs"], disable=lemmas.replaced)
     doc[1].lemma_ = "hound"
     assert read_tree(doc, lemmas).lemmas == ["two", "hound"]
-
-
-def test_lookup_tables_are_remembered_too() -> None:
-    nlp = spacy.blank("en")
-    lookups = Lookups()
-    lookups.add_table("lemma_lookup", {"dogs": "dog"})
-    nlp.add_pipe("lemmatizer", config={"mode": "lookup"}).initialize(lookups=lookups)
-    doc = nlp.make_doc("two dogs")
-    words = [(token.orth, token.pos, int(token.morph.key)) for token in doc]
-    found = Lemmas(nlp).complete(doc, [0, 0], words)
-    assert [doc.vocab.strings[lemma] for lemma in found] == ["two", "dog"]
 
 
 def test_a_lemmatizer_that_reads_the_sentence_stays() -> None:

@@ -82,18 +82,6 @@ def test_an_endless_word_is_cut(nlp: Language) -> None:
     assert len(parsed.graph.objects[1].word) == MAX_CHARACTERS - len("cat ")
 
 
-def test_offsets_count_the_tokens_of_the_cleaned_caption(nlp: Language) -> None:
-    (parsed,) = parse_captions(nlp, ["  dog,\x07\x07  cat"])
-    assert [(thing.start, thing.end) for thing in parsed.graph.objects] == [(0, 1), (2, 3)]
-
-
-def test_only_an_english_pipeline_asks_for_english() -> None:
-    german = spacy.blank("de")
-    german.add_pipe("annotate_all_nouns")
-    (parsed,) = parse_captions(german, ["ein hund und eine katze"])
-    assert parsed.problem is None
-
-
 def test_the_order_is_kept_and_captions_are_read_as_needed(nlp: Language) -> None:
     taken = 0
 
@@ -110,10 +98,6 @@ def test_the_order_is_kept_and_captions_are_read_as_needed(nlp: Language) -> Non
         assert parsed.problem == ("empty" if number % 3 == 0 else None)
         assert objects(parsed.graph) == ("" if number % 3 == 0 else f"dog, cat{'s' * number}")
     assert len(list(stream)) == 980
-
-
-def test_no_captions(nlp: Language) -> None:
-    assert list(parse_captions(nlp, [])) == []
 
 
 def test_a_pipeline_without_parser_is_refused() -> None:
