@@ -293,3 +293,4 @@ class StageReport:
     directory: Path
     summary: str
     up_to_date: bool = False
+    seconds: float = 0.0

@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,12 +29,6 @@ from pipelines.stages.extract.plan import splits_of
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.registry import STAGES
 from pipelines.tracking import PipelineRuns, recorded_run_url
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    report: StageReport
-    seconds: float
 
 
 def main(*stages: str, checks: Mapping[str, Check] | None = None) -> NoReturn:
@@ -148,8 +142,8 @@ def pipeline_fingerprint(plans: Plans) -> str:
 
 def _run(
     config: PipelineConfig, identity: str, planned: Plans, names: Sequence[str], within: str | None
-) -> tuple[list[_Outcome], Plans]:
-    outcomes: list[_Outcome] = []
+) -> tuple[list[StageReport], Plans]:
+    outcomes: list[StageReport] = []
     plans: dict[str, StagePlan] = {}
     was_connected = cluster.is_connected()
     try:
@@ -170,18 +164,18 @@ def _run(
                     outcomes.append(_run_stage(config, name, plans, runs))
                     if log_headlines := STAGES[name].log_headlines:
                         log_headlines(config, plans[name], parent)
-                    parent.describe("\n".join(f"- **{each.report.name}**: {each.report.summary}" for each in outcomes))
+                    parent.describe("\n".join(f"- **{each.name}**: {each.summary}" for each in outcomes))
             if any(STAGES[name].is_reported for name in names):
                 start = time.monotonic()
                 outcomes.append(_reported(_write_report(config, identity, plans), time.monotonic() - start))
-                parent.log_artifact(outcomes[-1].report.directory)
+                parent.log_artifact(outcomes[-1].directory)
     finally:
         if not was_connected:
             cluster.disconnect()
     return outcomes, plans
 
 
-def _run_stage(config: PipelineConfig, name: str, plans: dict[str, StagePlan], runs: PipelineRuns) -> _Outcome:
+def _run_stage(config: PipelineConfig, name: str, plans: dict[str, StagePlan], runs: PipelineRuns) -> StageReport:
     """Run a stage that is not complete, and replace its plan by the one afterwards."""
     if plans[name].complete:
         return _nothing_to_do(plans[name])
@@ -196,17 +190,17 @@ def _run_stage(config: PipelineConfig, name: str, plans: dict[str, StagePlan], r
             report = STAGES[name].run(config, plans, tracker)
             tracker.describe(report.summary)
     plans[name] = STAGES[name].plan(config, plans)
-    return _Outcome(report, time.monotonic() - start)
+    return replace(report, seconds=time.monotonic() - start)
 
 
-def _nothing_to_do(plan: StagePlan) -> _Outcome:
+def _nothing_to_do(plan: StagePlan) -> StageReport:
     summary = manifest_in(plan.directory).get("summary") if (plan.directory / MANIFEST).is_file() else None
-    return _Outcome(StageReport(plan.name, plan.directory, summary or plan.size, up_to_date=True), 0.0)
+    return StageReport(plan.name, plan.directory, summary or plan.size, up_to_date=True)
 
 
-def _reported(page: Path, seconds: float = 0.0) -> _Outcome:
+def _reported(page: Path, seconds: float = 0.0) -> StageReport:
     size = f"one page of {page.stat().st_size / 1e6:.1f} MB"
-    return _Outcome(StageReport("report", page, size, up_to_date=not seconds), seconds)
+    return StageReport("report", page, size, up_to_date=not seconds, seconds=seconds)
 
 
 def _print_plan(plans: Sequence[StagePlan]) -> None:
@@ -216,12 +210,11 @@ def _print_plan(plans: Sequence[StagePlan]) -> None:
     console().print(table)
 
 
-def _print_outcomes(outcomes: Sequence[_Outcome]) -> None:
+def _print_outcomes(outcomes: Sequence[StageReport]) -> None:
     table = Table("stage", "status", "seconds", "result", "output")
-    for outcome in outcomes:
-        report = outcome.report
+    for report in outcomes:
         status = "up to date" if report.up_to_date else "done"
-        table.add_row(report.name, status, f"{outcome.seconds:.1f}", report.summary, str(report.directory))
+        table.add_row(report.name, status, f"{report.seconds:.1f}", report.summary, str(report.directory))
     console().print(table)
 
 
