@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import logging
 import os
 import signal
@@ -169,11 +168,3 @@ def test_a_machine_that_is_too_small_is_no_internal_error(
         assert capsys.readouterr().err.startswith(expected)
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_a_terminal_that_lacks_a_sign_shows_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
-    assert guarded(lambda: say("röter Ring")) == 0
-    sys.stdout.flush()
-    assert written.getvalue() == b"r\\xf6ter Ring\n"

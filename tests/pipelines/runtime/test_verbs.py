@@ -50,13 +50,6 @@ def test_a_verb_is_its_script() -> None:
     assert (wrong.returncode, wrong.stderr.splitlines()[0].startswith("error: ")) == (1, True)
 
 
-def test_an_unknown_verb_is_one_message() -> None:
-    run = vse("serach")
-    assert run.returncode == 1
-    assert run.stderr.startswith("error: argument VERB: invalid choice: 'serach'")
-    assert "Traceback" not in run.stderr
-
-
 @pytest.mark.parametrize(
     ("line", "expected"),
     [("vse se", {"search", "serve"}), ("vse serve --max", {"--max-replicas"}), ("vse nope ", set())],

@@ -86,6 +86,7 @@ def test_a_sound_configuration_passes(tmp_path: Path) -> None:
             "features.actors=9000",
             "features.actors: 9000 with features.cpus_per_actor 1 need 9000 CPUs, this machine has",
         ),
+        ("training.initial={folder}", "training.initial: {folder} is not a directory of a model"),
         ("training.gpus_per_worker=99", "training.workers: 1 with training.gpus_per_worker 99 need 99 GPUs"),
         ("tracking.uri=http://127.0.0.1:{port}", "tracking.uri: no MLflow server answers at http://127.0.0.1:{port}"),
         ("tracking.uri=postgresql+psycopg2://user:secret@127.0.0.1:{port}/x", "tracking.uri: no database answers at"),

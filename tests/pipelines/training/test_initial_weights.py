@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.config import ConfigError, load_config
+from pipelines.config import load_config
 from pipelines.runtime.stage import StageError
-from pipelines.stages.preflight import check_before_start
 from pipelines.stages.runner import plan_stages
 from pipelines.stages.train.folder import RunFolder
 from pipelines.training.initial_weights import INITIAL, keep_initial, start_from_initial
@@ -96,9 +95,3 @@ def test_the_run_is_identified_by_what_it_begins_with(tmp_path: Path) -> None:
     assert found[first] == found[copy]
     assert len(set(found.values())) == 3
     assert found["null"] == plan_stages(load_config(None, settings), last="train")["train"].fingerprint
-
-
-def test_what_is_no_model_is_refused_before_any_work(tmp_path: Path) -> None:
-    config = load_config(None, [f"work_dir={tmp_path / 'work'}", f"training.initial={tmp_path}"])
-    with pytest.raises(ConfigError, match=r"training\.initial: .* is not a directory of a model"):
-        check_before_start(config)

@@ -8,7 +8,6 @@ import torch
 import torch.multiprocessing as mp
 from safetensors.torch import load_file
 
-from pipelines.config import ConfigError
 from tests.pipelines.training.test_trainer import (
     LEARNED,
     KilledError,
@@ -118,11 +117,6 @@ def test_all_processes_make_the_checkpoint_that_the_first_is_asked_for(shards: P
     alone = make_trainer(make_config(), shards, tmp_path, None)
     assert alone.progress.epoch == 0
     assert load_file(checkpoint / "model.safetensors").keys() == alone.model.state_dict().keys()
-
-
-def test_fp16_is_refused_with_shares() -> None:
-    with pytest.raises(ConfigError, match=r"training.*take.* ddp"):
-        make_config(SHARED, "training.gpus_per_worker=1", "training.precision=fp16")
 
 
 def test_gradients_are_clipped_as_by_torch() -> None:

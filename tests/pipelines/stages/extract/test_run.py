@@ -197,20 +197,6 @@ def test_models_of_different_features_share_one_pass(tmp_path: Path) -> None:
         assert ShardReader(split.directory.path, "pyramid").features(0).shape == (30, 192)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (("model_reads: {reads}", "model_reads: butd"), "model_reads: 'butd' is not among grid, pyramid"),
-        (("extractor: pyramid", "extractor: grid"), "every extractor may stand there once, got grid, grid"),
-        (("random_seed: 0, image_size", "batch_size: 2, image_size"), "batch_size of pyramid holds for all"),
-        (("extractor: pyramid", "extractor: frames"), "of"),
-    ],
-)
-def test_features_that_do_not_fit_together(tmp_path: Path, change: tuple[str, str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        loaded(tmp_path, SEVERAL.replace(*change).format(reads="null"))
-
-
 def test_a_limit_of_pixels_that_is_set_is_part_of_the_identity(tmp_path: Path) -> None:
     usual, small = (
         [split.directory.fingerprint for split in extract.splits_of(loaded(tmp_path, *more))]
