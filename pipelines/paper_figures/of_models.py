@@ -23,8 +23,8 @@ from preprocessing.features.images import load_image
 from vse_core.evaluation.intra_class import caption_similarities, plot_caption_similarity
 from vse_core.evaluation.nearest import top_k
 from vse_core.evaluation.recall import evaluate_retrieval
-from vse_core.evaluation.relevance import relevance
 from vse_core.evaluation.relevance_plots import plot_relevance, plot_retrieved
+from vse_core.evaluation.unified import relevance
 from vse_core.evaluation.views import ViewSummary, chosen_views, view_similarity
 
 if TYPE_CHECKING:

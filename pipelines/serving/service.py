@@ -19,7 +19,7 @@ from pipelines.serving.limits import MAX_ASPECT, MAX_IMAGE_BYTES, MAX_IMAGE_PIXE
 from pipelines.serving.request_error import RequestError
 from preprocessing.features.images import ImageError, load_image, probe_image, thumbnail
 from preprocessing.storage import StorageError
-from vse_core.evaluation.relevance import relevance
+from vse_core.evaluation.unified import relevance
 
 # Content type -> Pillow's name, of the formats of browsers and cameras.
 IMAGE_TYPES = {"image/jpeg": "JPEG", "image/png": "PNG", "image/webp": "WEBP", "image/gif": "GIF"}

@@ -43,7 +43,7 @@ def plot_relevance(
     Args:
         photograph_HW3: RGB, 0 to 255.
         queries: the text of each query, its panel's title.
-        relevance_QN: of `vse_core.evaluation.relevance`.
+        relevance_QN: of `vse_core.evaluation.unified.relevance`.
         regions: where the N values lie. (rows, columns) of a grid whose cells divide the whole photograph, row by row:
             the map is interpolated between the cells' centres. Or boxes (N, 4) of left, top, right and bottom in
             pixels: a pixel shows the most relevant of the boxes over it, 0 where there is none, and the query's best

@@ -1,4 +1,4 @@
-"""Unified text-to-image retrieval: words, phrases and sentences as queries, each with several relevant images."""
+"""Unified text-to-image retrieval: words, phrases and sentences as queries, in the images and in their regions."""
 
 import torch
 from torch import Tensor
@@ -65,6 +65,18 @@ def chance_average_precision(relevant_Q: Tensor, images: int) -> Tensor:
     harmonic = torch.arange(1, images + 1, dtype=torch.float64).reciprocal().sum()
     others_Q = (relevant_Q.double() - 1) / max(images - 1, 1)
     return (harmonic + others_Q * (images - harmonic)) / images
+
+
+def relevance(queries_QD: Tensor, regions_ND: Tensor, temperature: float = 0.1) -> Tensor:
+    """Spread queries (Q, D) over the regions (N, D) of one image: ``softmax_n(s(query, region_n) / temperature)``.
+
+    This is UniVSE's equation (2), (Q, N) in float32; the loss has it at temperature 1, the paper's figure 6 at 0.1. The
+    smaller the temperature, which must be positive, the more of the map lies on the best region.
+    """
+    if not temperature > 0:
+        raise ValueError(f"the temperature of a softmax is above 0; got {temperature}")
+    # Every region is one "image" with a single view.
+    return (similarity_matrix(regions_ND.unsqueeze(1), queries_QD).T / temperature).softmax(dim=1)
 
 
 def _average_precisions(sims_qB: Tensor, relevant_qB: Tensor) -> Tensor:

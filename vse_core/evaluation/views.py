@@ -70,7 +70,17 @@ def plot_view_diversity(models: Sequence[ViewSummary], shown: Sequence[ViewSumma
     model.
     """
     shown = models if shown is None else shown
-    curves = [curve for curve in (_over_views(models), _over_lambda(models)) if curve is not None]
+    over_views = [(len(model.shares), model.lam, model) for model in models]
+    over_lambda = [
+        (model.lam, len(model.shares), model)
+        for model in models
+        if model.similarity is not None and model.lam is not None
+    ]
+    curves = [
+        ("number of views K", _longest(over_views), False),
+        ("λ: 0 = upper bound over all views, 1 = nearest view alone", _longest(over_lambda), True),
+    ]
+    curves = [curve for curve in curves if curve[1]]
     count = len(shown) + sum(2 if similar else 1 for _, _, similar in curves)
     rows = -(-count // _MOST_COLUMNS)
     columns = -(-count // rows)
@@ -86,20 +96,6 @@ def plot_view_diversity(models: Sequence[ViewSummary], shown: Sequence[ViewSumma
     for axes in panels:
         axes.remove()
     return figure
-
-
-_Curve = tuple[str, list[tuple[float, ViewSummary]], bool]
-
-
-def _over_views(models: Sequence[ViewSummary]) -> _Curve | None:
-    points = _longest([(len(model.shares), model.lam, model) for model in models])
-    return ("number of views K", points, False) if points else None
-
-
-def _over_lambda(models: Sequence[ViewSummary]) -> _Curve | None:
-    several = [model for model in models if model.similarity is not None and model.lam is not None]
-    points = _longest([(model.lam, len(model.shares), model) for model in several if model.lam is not None])
-    return ("λ: 0 = upper bound over all views, 1 = nearest view alone", points, True) if points else None
 
 
 def _longest(placed: Sequence[tuple[float, float | None, ViewSummary]]) -> list[tuple[float, ViewSummary]]:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from vse_core.losses.contrastive import TemperatureLoss
+from vse_core.losses.global_loss import TotalAndParts
 from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs, Sums
-from vse_core.losses.pair_loss import TotalAndParts
 
 Variant = Literal["corrected", "release", "paper"]
 Count = Literal["adaptive", "constant", "random"]

@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from vse_core.losses.global_loss import PairLoss, TotalAndParts
 from vse_core.losses.global_pairs import Block, GlobalPairs, Sums
-from vse_core.losses.pair_loss import PairLoss, TotalAndParts
 
 Negatives = Literal["hardest", "all"]
 

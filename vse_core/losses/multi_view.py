@@ -5,9 +5,9 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from vse_core.losses.global_loss import PairLoss, TotalAndParts
 from vse_core.losses.global_pairs import Block, GlobalPairs, Sums
 from vse_core.losses.hinge import Negatives, active_sums, check_hinge, hinge_terms
-from vse_core.losses.pair_loss import PairLoss, TotalAndParts
 
 Pairing = Literal["max", "avg", "up", "low"]
 HingeBound = Literal["max", "avg", "up", "up_rough", "joint", "journal"]

@@ -93,16 +93,10 @@ class UnifiedLoss(GlobalLoss):
 
         Its parts are the five terms before they are weighted, both halves of ``l_rel``, the mean entropy of the
         objects' relevance maps in nats, the numbers of captions with components, objects, pairs and triples, and of
-        sentences and images the similarities and the share of active hinges. Components without negatives are a
-        ValueError.
+        sentences and images the similarities and the share of active hinges. Each component has negatives, each pair as
+        many of another adjective as of another noun.
         """
         kinds = (output.objects, output.pairs, output.triples)
-        if any(kind.vectors_MVD.shape[1] < 2 for kind in kinds) or output.pairs.vectors_MVD.shape[1] % 2 == 0:
-            raise ValueError(
-                "the loss of UniVSE contrasts components with their negatives, and pairs with as many of another "
-                f"adjective as of another noun; got {[kind.vectors_MVD.shape[1] - 1 for kind in kinds]} negatives of "
-                "objects, pairs and triples"
-            )
         terms, parts = self._captions(output, image_ids_b, counts)
         held = gather_counts([len(kind) for kind in kinds], image_ids_b.device)
         objects, pairs, triples = (sum(numbers) for numbers in zip(*held, strict=True))

@@ -43,8 +43,7 @@ def sort_sets(features_BND: Tensor, lengths_B: Tensor) -> Tensor:
     """Sort every dimension of every set in descending order, in at least float32: zeros at and beyond the length."""
     features_BND = at_least_float32(features_BND)
     if _sorts_by_key(features_BND):
-        sort = _SortSets.apply if _needs_grad(features_BND) else _sort_sets
-        ranked_BND: Tensor = sort(features_BND, lengths_B.tolist())
+        ranked_BND: Tensor = _SortSets.apply(features_BND, lengths_B.tolist())
         return ranked_BND
     return _sort_whole(features_BND, lengths_B)
 
@@ -74,13 +73,6 @@ def _rank_weighted_sum(features_BND: Tensor, ascending_BKN: Tensor, lengths: Seq
         values_Dn = _sorted_columns(features_BND[sample, :length])
         pooled_BKD[sample] = ascending_BKN[sample, :, :length] @ values_Dn.t()
     return pooled_BKD
-
-
-def _sort_sets(features_BND: Tensor, lengths: Sequence[int]) -> Tensor:
-    ranked_BND = torch.zeros_like(features_BND)
-    for sample, length in enumerate(lengths):
-        ranked_BND[sample, :length] = _sorted_columns(features_BND[sample, :length]).flip(-1).t()
-    return ranked_BND
 
 
 class _RankWeightedSum(torch.autograd.Function):

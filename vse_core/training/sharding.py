@@ -1,20 +1,17 @@
 """FSDP2: of the weights, their gradients and the optimiser's state each process keeps a share, and gathers the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from vse_core.distributed import rank
 from vse_core.encoders.image import FeatureEncoder
 from vse_core.encoders.layers import layers_of
 from vse_core.torch_internals import begin_at_the_root
-
-if TYPE_CHECKING:
-    from torch.distributed.tensor import DTensor
 
 # What the encoders call their pretrained networks.
 _NETWORKS = ("bert", "backbone", "tower")
@@ -29,8 +26,6 @@ def shard(model: nn.Module) -> None:
 
     Parameters are DTensors from here on: :func:`gathered` makes them whole, :func:`share_of` is its opposite.
     """
-    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
-
     for parameter in model.parameters():
         # Convolutions are kept channels last, which fully_shard refuses.
         parameter.data = parameter.data.contiguous()
@@ -51,8 +46,6 @@ def shard(model: nn.Module) -> None:
 
 def forget_gathered(model: nn.Module) -> None:
     """Free the weights of others that the last call of a model without gradients has left, and may soon be old."""
-    from torch.distributed.fsdp import FSDPModule
-
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
@@ -77,8 +70,6 @@ def share_of(tensor: Tensor, like: Tensor) -> Tensor:
     """Return this process's share of a tensor that all have, shared like another one; where that is not, the tensor."""
     if not _is_share(like):
         return tensor
-    from torch.distributed.tensor import distribute_tensor
-
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
@@ -96,5 +87,4 @@ def clip_gradients(parameters: Sequence[nn.Parameter], most: float) -> Tensor:
 
 
 def _is_share(tensor: Tensor) -> TypeGuard[DTensor]:
-    # The class takes half a second to import, which most runs can do without.
-    return hasattr(tensor, "full_tensor")
+    return isinstance(tensor, DTensor)

@@ -13,9 +13,8 @@ from pipelines.kinds.component_embedder import Phrase
 from preprocessing.captions.components import nouns_of, pairs_of, triples_of
 from preprocessing.features.images import load_image
 from vse_core.evaluation.ranks import RelevantItems
-from vse_core.evaluation.relevance import relevance
 from vse_core.evaluation.relevance_plots import plot_relevance
-from vse_core.evaluation.unified import evaluate_unified
+from vse_core.evaluation.unified import evaluate_unified, relevance
 
 PhrasesOfImages = Sequence[Sequence[Phrase]]
 """The phrases of each image of the split."""

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from PIL import Image
 
-from vse_core.evaluation.relevance import relevance
 from vse_core.evaluation.relevance_plots import plot_relevance, plot_retrieved
+from vse_core.evaluation.unified import relevance
 
 PHOTOGRAPH = np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)
 

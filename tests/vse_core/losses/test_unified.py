@@ -185,16 +185,6 @@ def test_the_whole_loss_stays_in_float32_under_autocast():
     torch.testing.assert_close(found.parts, expected.parts, atol=0, rtol=0)
 
 
-def test_components_without_negatives_are_refused():
-    output, ids = random_output(9)
-    alone = ComponentVectors(output.objects.vectors_MVD[:, :1], output.objects.owners_M)
-    with pytest.raises(ValueError, match=r"got \[0, 4, 3\] negatives"):
-        UnifiedLoss()(replace(output, objects=alone), ids)
-    odd = ComponentVectors(output.pairs.vectors_MVD[:, :4], output.pairs.owners_M)
-    with pytest.raises(ValueError, match="as many of another adjective"):
-        UnifiedLoss()(replace(output, pairs=odd), ids)
-
-
 def one_triple_each(numbers: list[int], true: list[list[int]]) -> UnifiedOutput:
     """Two images, each with a caption of one triple: those are perpendicular, and match the other image."""
     output, _ = random_output(1, images=2, counts=(1, 1, 2), dim=2)
