@@ -88,13 +88,6 @@ def test_a_command_writes_files_and_logs_them(
     assert sorted(logged) == sorted(files)
 
 
-def test_every_figure_has_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        draw._parser().parse_args(["--help"])
-    shown = capsys.readouterr().out
-    assert all(name in shown for name in draw.FIGURES)
-
-
 @pytest.mark.parametrize(
     "words",
     [

@@ -76,6 +76,14 @@ def judged(uri: str, contest: Contest) -> Decision:
     return promote("shop", uri, {"i2t_r01": 1.0, "t2i_r01": 1.0}, contest, lambda _: RSUM)
 
 
+def judged_twice(uri: str, client: MlflowClient, contest: Contest) -> Decision:
+    """Judge the first version, which needs no contest, and a second one."""
+    register(client)
+    judged(uri, contest)
+    register(client)
+    return judged(uri, contest)
+
+
 def champion(client: MlflowClient) -> int:
     return int(client.get_model_version_by_alias("shop", CHAMPION).version)
 
@@ -135,44 +143,35 @@ def test_a_contest(
     promoted: bool,
     reason: str,
 ) -> None:
-    contest = Contest(tmp_path, rsum, r1)
-    register(client)
-    judged(uri, contest)
-    register(client)
-    decision = judged(uri, contest)
+    decision = judged_twice(uri, client, Contest(tmp_path, rsum, r1))
     assert (decision.promoted, decision.champion) == (promoted, 1)
     assert reason in decision.reason
     assert champion(client) == (2 if promoted else 1)
     assert client.get_model_version("shop", "2").tags[DECISION_TAG] == decision.reason
 
 
-def test_rolling_back(uri: str, client: MlflowClient, tmp_path: Path) -> None:
-    contest = Contest(tmp_path)
-    register(client)
-    judged(uri, contest)
-    register(client)
-    judged(uri, contest)
+def test_rolling_back_to_a_champion_that_can_be_loaded(
+    uri: str, client: MlflowClient, tmp_path: Path, unloadable: dict[str, str]
+) -> None:
+    assert judged_twice(uri, client, Contest(tmp_path)).promoted
     assert client.get_model_version("shop", "2").tags[BEFORE_TAG] == "1"
+    unloadable["shop/1"] = "it has format 0"
+    with pytest.raises(StageError, match="shop/1 cannot be champion, as it cannot be loaded: it has format 0"):
+        rollback("shop", uri)
+    assert champion(client) == 2
+    unloadable.clear()
     assert rollback("shop", uri) == (2, 1)
     assert champion(client) == 1
     assert client.get_model_version("shop", "2").tags[DECISION_TAG] == "rolled back to version 1"
 
 
-def test_a_model_that_cannot_be_loaded_never_becomes_champion(
+def test_a_challenger_that_cannot_be_loaded_is_refused(
     uri: str, client: MlflowClient, tmp_path: Path, unloadable: dict[str, str]
 ) -> None:
     register(client)
     unloadable["shop/1"] = "it has format 0"
     with pytest.raises(StageError, match="shop/1 cannot be champion, as it cannot be loaded: it has format 0"):
         judged(uri, Contest(tmp_path))
-    unloadable.clear()
-    judged(uri, Contest(tmp_path))
-    register(client)
-    judged(uri, Contest(tmp_path))
-    unloadable["shop/1"] = "it has format 0"
-    with pytest.raises(StageError, match="shop/1 cannot be champion"):
-        rollback("shop", uri)
-    assert champion(client) == 2
 
 
 def test_a_champion_that_cannot_be_loaded_counts_as_none(
@@ -183,10 +182,7 @@ def test_a_champion_that_cannot_be_loaded_counts_as_none(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     contest = Contest(tmp_path, rsum=[-40.0, -50.0, -30.0])
-    register(client)
-    judged(uri, contest)
-    register(client)
-    assert not judged(uri, contest).promoted
+    assert not judged_twice(uri, client, contest).promoted
     unloadable["shop/1"] = "it has format 0"
     decision = judged(uri, contest)
     assert (decision.promoted, decision.champion, champion(client)) == (True, None, 2)

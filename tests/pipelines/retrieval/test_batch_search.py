@@ -108,14 +108,6 @@ def test_images_that_cannot_be_read_are_skipped(model: SearchModel, tmp_path: Pa
     assert [row["reason"][:12] for row in rows(report.reasons)] == ["not an image", "no such file"]
 
 
-def test_a_file_of_bad_lines_alone_gives_an_empty_table(model: SearchModel, tmp_path: Path) -> None:
-    queries, output = tmp_path / "queries.txt", tmp_path / "results.parquet"
-    queries.write_text("\n\n")
-    report = batch_search.search_batch(model, queries, output, "text", 1, "images")
-    assert (report.searched, report.skipped) == (0, 2)
-    assert rows(output) == []
-
-
 def test_a_batch_that_fails_leaves_the_old_results(
     model: SearchModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,6 @@
 """A gallery of images without captions: made, resumed, updated, searched and deleted; Ray is left out."""
 
 import errno
-import io
 import json
 import os
 import shutil
@@ -14,19 +13,15 @@ import pyarrow.parquet
 import pytest
 import torch
 from PIL import Image
-from starlette.testclient import TestClient
 
 from pipelines.inference.embedder import Embedder
-from pipelines.retrieval import image_gallery, index_images, search
+from pipelines.retrieval import image_gallery, index_images
 from pipelines.retrieval.embed_images import embed_files
 from pipelines.retrieval.image_files import ImageFile, list_images
 from pipelines.retrieval.index import main
 from pipelines.retrieval.options import gallery_folder
-from pipelines.retrieval.search_model import SearchModel, load_search_model
+from pipelines.retrieval.search_model import SearchError, SearchModel, load_search_model
 from pipelines.runtime.cli import guarded
-from pipelines.serving.app import build_app
-from pipelines.serving.guard import Guard
-from pipelines.serving.replica import SearchReplica
 from pipelines.serving.request_error import RequestError
 from pipelines.serving.service import SearchService
 from preprocessing.features import images, load_image
@@ -179,7 +174,7 @@ def test_a_link_that_leads_out_is_skipped(bundle: Path, photos: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
-def test_a_table_names_images(bundle: Path, photos: Path, suffix: str) -> None:
+def test_a_table_names_images(bundle: Path, photos: Path, suffix: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = photos / f"table{suffix}"
     table = pa.table({"image": ["b.png", "inner/c.png", "b.png", "gone.png"], "other": ["1", "2", "3", "4"]})
     if suffix == ".parquet":
@@ -191,6 +186,9 @@ def test_a_table_names_images(bundle: Path, photos: Path, suffix: str) -> None:
     assert [file.image_id for file in list_images(str(path))[0]] == ["b.png", "gone.png", "inner/c.png"]
     assert index("--model", str(bundle), "--images", str(path)) == 0
     assert ids(holiday()) == ["b.png", "inner/c.png"]
+    (photos / "b.png").unlink()
+    assert index() == 0
+    assert "1 images; 0 embedded, 1 removed, 2 skipped" in capsys.readouterr().out
 
 
 def test_odd_files_are_embedded_or_skipped_with_their_reason(bundle: Path, photos: Path) -> None:
@@ -235,18 +233,6 @@ def test_what_was_skipped_is_tried_again_when_it_changes(
     assert "skipped" not in capsys.readouterr().out.rpartition("embedded")[2]
 
 
-def test_an_image_of_a_table_that_is_gone_is_removed_and_skipped(
-    bundle: Path, photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = photos / "table.csv"
-    path.write_text(f"image\nb.png\na.jpg\n{'x' * 300}.png\n")
-    assert index("--model", str(bundle), "--images", str(path)) == 0
-    (photos / "a.jpg").unlink()
-    assert index() == 0
-    assert "1 images; 0 embedded, 1 removed, 2 skipped" in capsys.readouterr().out
-    assert ids(holiday()) == ["b.png"]
-
-
 def test_a_gallery_is_deleted_and_the_images_stay(bundle: Path, photos: Path) -> None:
     assert index("--delete") == 1
     index("--model", str(bundle), "--images", str(photos))
@@ -265,34 +251,13 @@ def test_a_damaged_gallery_is_refused(bundle: Path, photos: Path, capsys: pytest
     assert "images.parquet" in capsys.readouterr().err
 
 
-def test_a_second_run_does_no_work(bundle: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (photos / "bad.jpg").unlink()
-    index("--model", str(bundle), "--images", str(photos))
-    before = (gallery_folder("holiday") / image_gallery.STATE).read_bytes()
-    assert index() == 0
-    assert "up to date" in capsys.readouterr().out
-    assert (gallery_folder("holiday") / image_gallery.STATE).read_bytes() == before
-
-
-def test_an_image_finds_images_and_captions_are_refused(
-    bundle: Path, photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_captions_of_a_gallery_without_captions_are_refused(bundle: Path, photos: Path) -> None:
     """There are no captions: they were found, none of them, without a word."""
     index("--model", str(bundle), "--images", str(photos))
-    data = io.BytesIO()
-    load_image(str(photos / "b.png")).save(data, "PNG")
-    service = Guard(build_app(SearchReplica(str(gallery_folder("holiday")), "unused").ask), None, None)
-    with TestClient(service) as client:
-        for address in ("/search/image", "/search/image?target=images"):
-            found = client.post(address, files={"image": ("a", data.getvalue(), "image/png")}).json()
-            assert (found["target"], found["results"][0]["id"]) == ("images", "b.png")
-        for answer in (
-            client.post("/search/image?target=captions", files={"image": ("a", data.getvalue(), "image/png")}),
-            client.post("/search", json={"text": "a ring", "target": "captions"}),
-        ):
-            assert (answer.status_code, "has no captions" in answer.json()["error"]) == (422, True)
-    assert guarded(partial(search.main, ["--gallery", "holiday", "a ring", "--target", "captions"])) == 1
-    assert "the gallery has no captions: the target can only be images" in capsys.readouterr().err
+    model = holiday()
+    assert model.target_of("image") == "images"
+    with pytest.raises(SearchError, match="the gallery has no captions: the target can only be images"):
+        model.target_of("text", "captions")
 
 
 def test_thumbnails_are_shown_though_the_images_are_away(bundle: Path, photos: Path) -> None:
