@@ -84,7 +84,7 @@ def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
 
     Raises StageError if a model does not fit its features, or the images, captions or protocols differ.
     """
-    require_same_settings(models, "folds", "protocols", "cxc")
+    require_same_settings(models, "folds", "protocols", "cxc", "added")
     require_same_items(models)
     evaluated = [evaluate_model(named) for named in models]
     if len(evaluated) > 1:
