@@ -7,7 +7,6 @@ A plugin is a module with a function `register(vse)`, which is handed a `Registr
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -63,12 +62,7 @@ class Plugin:
         return cls(reference, file, json_digest([file_digest(each) for each in files]))
 
     def __str__(self) -> str:
-        return f"the plugin {self.reference}" if self.is_file else f"the plugin {self.reference} ({self.file})"
-
-    @property
-    def is_file(self) -> bool:
-        """Return whether it was named by its file."""
-        return self.reference.endswith(".py")
+        return f"the plugin {self.reference}"
 
 
 _LOADED: dict[str, Plugin] = {}
@@ -182,28 +176,19 @@ def _load(reference: str) -> None:
 
 
 def _imported(name: str, reference: str) -> ModuleType:
-    """Import a module by its name, or from a file; workers of other machines have the file's copy on their path."""
+    """Import a module by its name, for which the folder of a file is looked through last."""
+    folders = [str(Path(reference).parent)] if name != reference else []
+    sys.path.extend(folders)
     try:
-        is_copied = VARIABLE in os.environ and not Path(reference).is_file()
-        return importlib.import_module(name) if name == reference or is_copied else _of_file(name, reference)
+        module = importlib.import_module(name)
     except Exception as error:
         raise ConfigError(f"plugins: {reference} cannot be imported: {type(error).__name__}: {error}") from error
-
-
-def _of_file(name: str, file: str) -> ModuleType:
-    """Import a file as the module of a name, by which its classes are pickled."""
-    if name in sys.modules:
-        raise ImportError(f"there is a module {name} already; rename the file")
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None  # of a file whose name ends in .py
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
+    finally:
+        for folder in folders:
+            sys.path.remove(folder)
+    # The workers of other machines have a copy of the file.
+    if folders and VARIABLE not in os.environ and not Path(reference).samefile(module.__file__ or ""):
+        raise ConfigError(f"plugins: {reference}: Python knows another module as {name}; rename the file")
     return module
 
 
@@ -232,6 +217,8 @@ def worker_environment() -> dict[str, Any]:
     """Return the environment in which every Ray worker loads this process's plugins before it does anything."""
     if not _LOADED:
         return {}
-    files = [str(plugin.file) for plugin in _LOADED.values() if plugin.is_file]
-    hook = "pipelines.config.load_plugins"
-    return {"env_vars": plugin_variable(), "py_modules": files, "worker_process_setup_hook": hook}
+    return {
+        "env_vars": plugin_variable(),
+        "py_modules": [plugin.reference for plugin in _LOADED.values() if plugin.reference.endswith(".py")],
+        "worker_process_setup_hook": "pipelines.config.load_plugins",
+    }

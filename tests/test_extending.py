@@ -172,12 +172,12 @@ def test_a_changed_plugin_changes_the_fingerprints_of_its_stages(folder: Path):
 
 MISTAKES = {
     "plugins: 5": "plugins: must be a list of modules, or of Python files, got 5",
-    "plugins: [/absent/parts.py]": "plugins: /absent/parts.py cannot be imported: FileNotFoundError",
+    "plugins: [/absent/parts.py]": "plugins: /absent/parts.py cannot be imported: ModuleNotFoundError",
     "plugins: [absent_parts]": "plugins: absent_parts cannot be imported: ModuleNotFoundError",
     "plugins: [broken]": "broken.py cannot be imported: ZeroDivisionError: division by zero",
     "plugins: [empty]": "empty.py is not a plugin: it has no function register(vse)",
     "plugins: [median, again]": "again.py: it adds the pooling 'median', which the plugin",
-    "plugins: [json]": "json.py cannot be imported: ImportError: there is a module json already",
+    "plugins: [json]": "json.py: Python knows another module as json; rename the file",
     "evaluation: {added: [{name: x}]}": "evaluation.added.0.name: must be one of those that plugins add, none so far",
 }
 
