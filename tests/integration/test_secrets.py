@@ -24,7 +24,8 @@ import pytest
 import yaml
 
 from preprocessing.storage.s3 import S3Storage
-from tests.integration import postgres, s3_server
+from tests.integration import postgres
+from tests.integration.servers_of_s3 import ACCESS_KEY, REGION, SECRET_KEY, S3Server
 from tests.integration.tiny_training import TINY
 from tests.ports import free_port
 
@@ -66,18 +67,18 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(swift: s3_server.Swift, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(s3_server: S3Server, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     ray = Path(tempfile.mkdtemp(prefix="vse-", dir="/tmp"))  # a socket's path is limited to about 100 characters
     with postgres.running() as database:
-        secrets = {"database": database["PGPASSWORD"], "storage": s3_server.SECRET_KEY, "token": TOKEN}
+        secrets = {"database": database["PGPASSWORD"], "storage": SECRET_KEY, "token": TOKEN}
         own = {
             "RAY_TMPDIR": str(ray),
             "TMPDIR": str(ray),
-            "AWS_ENDPOINT_URL": swift.endpoint,
-            "AWS_ACCESS_KEY_ID": s3_server.ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": s3_server.SECRET_KEY,
-            "AWS_REGION": s3_server.REGION,
+            "AWS_ENDPOINT_URL": s3_server.endpoint,
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_REGION": REGION,
         }
         site = Site(folder, ray, database, {**os.environ, **own}, secrets)
         config = {

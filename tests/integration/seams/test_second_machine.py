@@ -30,9 +30,10 @@ from preprocessing.storage import lease
 from preprocessing.storage.s3 import S3Storage
 from tests.conftest import ROOT
 from tests.infra.pins import INFRA
-from tests.integration import mlflow_server, s3_server
+from tests.integration import mlflow_server
 from tests.integration.faults import FaultyProxy, faulty_proxy
 from tests.integration.hosts import HEAD, Hosts
+from tests.integration.servers_of_s3 import S3Server, on_swift
 from tests.integration.tiny_training import STEPS, TINY
 from tests.ports import free_port
 from vse_core.models.model import WEIGHTS
@@ -126,7 +127,7 @@ def _losses(text: str) -> list[float]:
 
 
 @pytest.fixture
-def site(swift: s3_server.Swift, bucket: str) -> Iterator[Site]:
+def site(s3_server: S3Server, bucket: str) -> Iterator[Site]:
     """Hosts, of which none has started; a proxy that hosts reach S3 through, and one to an MLflow server."""
     folder = Path(tempfile.mkdtemp(prefix="vse-", dir="/tmp"))
     with ExitStack() as stack:
@@ -134,7 +135,7 @@ def site(swift: s3_server.Swift, bucket: str) -> Iterator[Site]:
         mlflow_port = free_port()
         hosts = Hosts(folder / "h", {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"})
         stack.callback(hosts.close)
-        s3 = stack.enter_context(faulty_proxy(swift.port, hosts.listen()))
+        s3 = stack.enter_context(faulty_proxy(s3_server.port, hosts.listen()))
         mlflow = stack.enter_context(faulty_proxy(mlflow_port, hosts.listen()))
         hosts.environment |= {"AWS_ENDPOINT_URL": s3.endpoint}
         log = folder / "mlflow.log"
@@ -179,7 +180,7 @@ def test_another_machine_takes_up_a_training(work_dir: Path, bucket: str, monkey
     assert {entry.name.partition("/")[0] for entry in storage.list()} == {"extract", "tables", "train"}
 
 
-@pytest.mark.nightly
+@on_swift
 def test_another_machine_finishes_a_training_that_outlived_ten_renewals(site: Site) -> None:
     """Time and second machine: with one worker the bits are those of an undisturbed run, and nothing comes twice."""
     epochs = 90
@@ -199,7 +200,7 @@ def test_another_machine_finishes_a_training_that_outlived_ten_renewals(site: Si
     _require_fetched_once(site.s3)
 
 
-@pytest.mark.nightly
+@on_swift
 def test_a_run_survives_the_loss_of_one_of_its_machines(site: Site) -> None:
     """Second machine: two workers on machines of their own, of which one is lost."""
     epochs = 10
