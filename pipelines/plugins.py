@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from pipelines.kinds import KINDS
 from pipelines.schema.error import ConfigError
 from pipelines.schema.fields import Strict
 from pipelines.schema.variants import FAMILIES
@@ -28,12 +29,7 @@ from vse_core.digests import file_digest, json_digest
 if TYPE_CHECKING:
     from torch import nn
 
-    from pipelines.config import StageSettings
-    from pipelines.config.training import ProtocolSettings
-    from pipelines.evaluation.protocols import Embedded, Results
-    from pipelines.kinds.kind import ModelKind
     from pipelines.schema.losses import Loss
-    from pipelines.stages.stage import Stage
     from preprocessing.datasets import Dataset
     from preprocessing.features import Extractor
     from vse_core.losses import GlobalLoss
@@ -41,6 +37,9 @@ if TYPE_CHECKING:
 GROUP = "vse.plugins"
 VARIABLE = "VSE_PLUGINS"
 """The environment variable of processes without a configuration: references of plugins, separated as in PATH."""
+
+STAGES: list[Any] = []
+"""The stages that plugins have added."""
 
 
 @dataclass(frozen=True)
@@ -104,21 +103,24 @@ class Registrar:
 
         self._add("extractor", settings, build, EXTRACTORS)
 
-    def protocol(self, settings: type[ProtocolSettings], evaluate: Callable[[Embedded, Any], Results]) -> None:
-        """Add a protocol, which `evaluation.added` of a configuration asks for: `evaluate(embedded, settings)`."""
+    def protocol(self, settings: type[Strict], evaluate: Callable[[Any, Any], Any]) -> None:
+        """Add a protocol, which `evaluation.added` of a configuration asks for.
+
+        `evaluate(embedded, settings)` gets `Embedded` and gives `Results` of `pipelines.evaluation.protocols`; settings
+        derive from `ProtocolSettings` of `pipelines.config.training`.
+        """
         self._add("protocol", settings, evaluate)
 
-    def stage(self, settings: type[StageSettings], stage: Stage) -> None:
-        """Add a stage after all others, which `stages` of a configuration asks for."""
-        from pipelines.stages.registry import add
+    def stage(self, settings: type[Strict], stage: Any) -> None:
+        """Add a stage, a `pipelines.stages.stage.Stage`, after all others; `stages` of a configuration asks for it.
 
-        add(stage)
+        Settings derive from `StageSettings` of `pipelines.config`.
+        """
         self._add("stage", settings, stage.run)
+        STAGES.append(stage)
 
-    def kind(self, settings: type[Loss], build: Callable[..., GlobalLoss], kind: ModelKind) -> None:
-        """Add a kind of model with the loss that it is trained with, by whose name (`kind.loss`) it is known."""
-        from pipelines.kinds import KINDS
-
+    def kind(self, settings: type[Loss], build: Callable[..., GlobalLoss], kind: Any) -> None:
+        """Add a kind of model, a `pipelines.kinds.kind.ModelKind`, with the loss by whose name it is known."""
         self._add("loss", settings, build)
         KINDS.append(kind)
 

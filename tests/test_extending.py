@@ -23,7 +23,7 @@ from pipelines.schema.variants import FAMILIES
 from pipelines.stages.extract import run as extract
 from pipelines.stages.extract.identity import extractor_options
 from pipelines.stages.extract.plan import Split
-from pipelines.stages.registry import STAGES
+from pipelines.stages.registry import known_stages
 from pipelines.stages.runner import plan_stages, run_stages
 from pipelines.stages.train import run as train
 from pipelines.training.readers import open_splits
@@ -55,11 +55,11 @@ BASE: dict[str, Any] = {
 def unloaded() -> Iterator[None]:
     """Forget the plugins of a test at its end."""
     tables: list[dict[Any, Any]] = [variants.classes for variants in FAMILIES.values()]
-    tables += [DATASET_FORMATS, EXTRACTORS, STAGES, registry._ADDED, registry._ORIGINS, plugins._LOADED]
+    tables += [DATASET_FORMATS, EXTRACTORS, registry._ADDED, registry._ORIGINS, plugins._LOADED]
     before = [dict(table) for table in tables]
-    kinds = list(KINDS)
+    kinds, stages = list(KINDS), list(plugins.STAGES)
     yield
-    KINDS[:] = kinds
+    KINDS[:], plugins.STAGES[:] = kinds, stages
     for table, content in zip(tables, before, strict=True):
         for key in table.keys() - content.keys():
             del table[key]
@@ -106,7 +106,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch, work_dir: Path) -> Pipeline:
 
     def run(file: Path) -> PipelineConfig:
         config = load_config(file, [f"work_dir={work_dir}"])
-        run_stages(config, [name for name in STAGES if name not in ("index", "register")])
+        run_stages(config, [name for name in known_stages() if name not in ("index", "register")])
         return config
 
     monkeypatch.setattr(extract, "_make_shards", make_shards)

@@ -12,7 +12,7 @@ from pipelines.runtime.cli import console, make_parser, say
 from pipelines.runtime.file_hashes import kept_hashes
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import Plans, fingerprint, manifest_in
-from pipelines.stages.registry import STAGES
+from pipelines.stages.registry import known_stages
 from pipelines.stages.runner import plan_stages, run_stages
 from pipelines.tracking import PipelineRuns, Tracker
 from preprocessing.datasets import build_dataset
@@ -92,7 +92,7 @@ def _train_and_judge(
         tracker.set_tags({"vse.new": _changes(growth)})
         start = journal.start(identity, lambda: _starting_model(config))
         started = _started(config, start["version"])
-        plans = run_stages(started, STAGES, within=tracker.run_id)
+        plans = run_stages(started, known_stages(), within=tracker.run_id)
         version = manifest_in(plans["register"].directory)["model_uri"].rpartition("/")[2]
         decision = judge(started, f"{config.registered_model}/{version}")
         record = {

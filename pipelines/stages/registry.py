@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from pipelines import plugins
+from pipelines.schema.error import ConfigError
 from pipelines.stages.evaluate.plan import EVALUATE
 from pipelines.stages.extract.plan import EXTRACT
 from pipelines.stages.index.plan import INDEX
@@ -13,12 +15,13 @@ from pipelines.stages.train.plan import TRAIN
 STAGES: dict[str, Stage] = {stage.name: stage for stage in (EXTRACT, PARSE, TRAIN, EVALUATE, INDEX, REGISTER)}
 
 
-def add(stage: Stage) -> None:
-    """Add a stage at the end of the pipeline; it gets the plans of all others. Raises ValueError if the name is taken.
+def known_stages() -> dict[str, Stage]:
+    """Return the stages by name, those of plugins at the end: these get the plans of all others.
 
-    The stage has no script of its own: it runs as a part of the complete pipeline, if the configuration has settings
-    for it in `stages`.
+    A plugin's stage has no script of its own: it runs as a part of the complete pipeline, if the configuration has
+    settings for it in `stages`. Raises ConfigError if its name is taken.
     """
-    if stage.name in STAGES:
-        raise ValueError(f"a stage named {stage.name!r} is there already; known: {', '.join(STAGES)}")
-    STAGES[stage.name] = replace(stage, is_added=True)
+    for stage in plugins.STAGES:
+        if stage.name in STAGES:
+            raise ConfigError(f"plugins: a stage named {stage.name!r} is there already; known: {', '.join(STAGES)}")
+    return STAGES | {stage.name: replace(stage, is_added=True) for stage in plugins.STAGES}

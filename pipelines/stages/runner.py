@@ -27,7 +27,7 @@ from pipelines.runtime.stage import (
 from pipelines.stages.extract.checks import Check
 from pipelines.stages.extract.plan import splits_of
 from pipelines.stages.preflight import check_before_start
-from pipelines.stages.registry import STAGES
+from pipelines.stages.registry import known_stages
 from pipelines.tracking import PipelineRuns, recorded_run_url
 
 
@@ -50,7 +50,7 @@ def main(*stages: str, checks: Mapping[str, Check] | None = None) -> NoReturn:
                 folders = [] if options.dry_run else [split.directory.path for split in splits]
                 with exclusive(config.mirror, *folders):
                     check(splits, config.mirror)
-        run_stages(config, stages or STAGES, options.dry_run)
+        run_stages(config, stages or known_stages(), options.dry_run)
 
     run_command(command)
 
@@ -61,7 +61,7 @@ def plan_stages(config: PipelineConfig, names: Sequence[str] = (), last: str | N
     Stages that are of no use to the configuration are left out, unless they are among the names asked for.
     """
     plans: dict[str, StagePlan] = {}
-    for name, stage in STAGES.items():
+    for name, stage in known_stages().items():
         if stage.is_useful(config) or name in names:
             plans[name] = stage.plan(config, plans)
         if name == last:
@@ -108,10 +108,10 @@ def _applicable(config: PipelineConfig, names: Iterable[str]) -> list[str]:
     Raises StageError if what is asked for needs embeddings, and the model has none.
     """
     names = list(names)
-    useful = [name for name in names if STAGES[name].is_useful(config)]
+    useful = [name for name in names if known_stages()[name].is_useful(config)]
     if useful:
         return useful
-    if any(STAGES[name].needs == "embeddings" for name in names):
+    if any(known_stages()[name].needs == "embeddings" for name in names):
         raise StageError(
             f"{', '.join(names)}: {config.kind.title}'s model has no embeddings to search; it can only be evaluated"
         )
@@ -147,7 +147,7 @@ def _run(
     plans: dict[str, StagePlan] = {}
     was_connected = cluster.is_connected()
     try:
-        checks = [STAGES[name].check_cluster for name in names if not planned[name].complete]
+        checks = [known_stages()[name].check_cluster for name in names if not planned[name].complete]
         if any(checks) and cluster.cluster_address(config.ray.address):
             # The room on this machine alone has been checked already.
             cluster.connect(config.ray.address)
@@ -159,13 +159,13 @@ def _run(
             parent.set_tags({f"vse.{name}.fingerprint": plan.fingerprint for name, plan in planned.items()})
             for name in planned:
                 # Planned again: the output of an earlier stage decides the inputs of the later ones.
-                plans[name] = STAGES[name].plan(config, plans)
+                plans[name] = known_stages()[name].plan(config, plans)
                 if name in names:
                     outcomes.append(_run_stage(config, name, plans, runs))
-                    if log_headlines := STAGES[name].log_headlines:
+                    if log_headlines := known_stages()[name].log_headlines:
                         log_headlines(config, plans[name], parent)
                     parent.describe("\n".join(f"- **{each.name}**: {each.summary}" for each in outcomes))
-            if any(STAGES[name].is_reported for name in names):
+            if any(known_stages()[name].is_reported for name in names):
                 start = time.monotonic()
                 outcomes.append(_reported(_write_report(config, identity, plans), time.monotonic() - start))
                 parent.log_artifact(outcomes[-1].directory)
@@ -182,14 +182,14 @@ def _run_stage(config: PipelineConfig, name: str, plans: dict[str, StagePlan], r
     start = time.monotonic()
     with exclusive(config.mirror, *plans[name].folders):
         # Another process may have completed it just before.
-        plans[name] = STAGES[name].plan(config, plans)
+        plans[name] = known_stages()[name].plan(config, plans)
         if plans[name].complete:
             return _nothing_to_do(plans[name])
         with runs.child(name) as tracker:
             tracker.set_tags({"vse.fingerprint": plans[name].fingerprint})
-            report = STAGES[name].run(config, plans, tracker)
+            report = known_stages()[name].run(config, plans, tracker)
             tracker.describe(report.summary)
-    plans[name] = STAGES[name].plan(config, plans)
+    plans[name] = known_stages()[name].plan(config, plans)
     return replace(report, seconds=time.monotonic() - start)
 
 
