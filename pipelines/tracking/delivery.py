@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from boto3.exceptions import Boto3Error
 from botocore.exceptions import BotoCoreError, ClientError
@@ -14,9 +13,7 @@ from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.tracking.mlflow_internals import DATASET_CONTEXT
-
-if TYPE_CHECKING:
-    from pipelines.tracking.tracker import LoggedModel, Pending
+from pipelines.tracking.records import LoggedModel, Pending
 
 # Raised when MLflow, its database or its artifacts' S3 does not answer or refuses, and by files.
 OUTAGES = (MlflowException, SQLAlchemyError, sqlite3.Error, OSError, Boto3Error, BotoCoreError, ClientError)

@@ -14,7 +14,8 @@ from pydantic import BaseModel
 from pipelines.schema.experiment import Experiment
 from pipelines.tracking.client import TrackingError, connect, is_gone, named_outages, outages, page
 from pipelines.tracking.mlflow_internals import TRAINING_EXPERIMENT
-from pipelines.tracking.tracker import DESCRIPTION, PENDING, RunHandle, Tracker, read_pending
+from pipelines.tracking.records import RunHandle
+from pipelines.tracking.tracker import DESCRIPTION, PENDING, Tracker, read_pending
 from pipelines.tracking.version import code_version
 from preprocessing.reading import parse_json, reason
 from preprocessing.storage import is_s3

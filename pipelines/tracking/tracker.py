@@ -11,15 +11,13 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any
 
 from pipelines.tracking.client import connect, outages, page, reason_of
 from pipelines.tracking.mlflow_internals import monitored
+from pipelines.tracking.records import LoggedData, LoggedMetric, LoggedModel, Pending, RunHandle, Status
 from preprocessing.reading import parse_json, reason
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.redaction import SecretAddress, redacted, redacted_values
@@ -34,58 +32,10 @@ PENDING, _ARTIFACTS = "pending.json", "artifacts"
 # The tag under which MLflow keeps descriptions of runs and experiments.
 DESCRIPTION = "mlflow.note.content"
 
-# Name of a data set and its digest, of 36 characters at most: what MLflow knows it by.
-LoggedData = tuple[str, str]
-
 _PARAM_CHARACTERS = 6000  # MLflow's limit
 _FLUSH_METRICS, _FLUSH_SECONDS = 500, 10.0
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 15.0, 600.0
 _METRIC_NAME = re.compile(r"[\w\-. :/]+")
-
-Status = Literal["FINISHED", "FAILED", "KILLED"]
-# Name, value, milliseconds since 1970, and step.
-LoggedMetric = tuple[str, float, int, int]
-
-
-@dataclass(frozen=True)
-class RunHandle:
-    """The address of a run for other processes; plain strings, so that it travels in a training configuration.
-
-    `spool` is the folder for what cannot be delivered.
-    """
-
-    uri: str
-    experiment_id: str
-    run_id: str
-    spool: str
-
-
-class LoggedModel(BaseModel):
-    """A model that a run has made, such as an epoch's, and its metrics on data."""
-
-    name: str
-    metrics: list[LoggedMetric]
-    data: LoggedData
-
-
-class Pending(BaseModel):
-    """What MLflow has not received of a run, and how the run ended, if it has."""
-
-    run: RunHandle
-    params: dict[str, str] = {}
-    tags: dict[str, str] = {}
-    inputs: list[dict[str, str]] = []
-    metrics: list[LoggedMetric] = []
-    models: list[LoggedModel] = []
-    status: Status | None = None
-
-    def put_before(self, earlier: Pending) -> None:
-        """Add what an earlier process has logged."""
-        self.params = {**earlier.params, **self.params}
-        self.tags = {**earlier.tags, **self.tags}
-        self.inputs = [*earlier.inputs, *self.inputs]
-        self.metrics = [*earlier.metrics, *self.metrics]
-        self.models = [*earlier.models, *self.models]
 
 
 class Tracker:
