@@ -121,7 +121,6 @@ class RelationTable:
 
 
 def _known(ids: list[int | None]) -> list[int] | None:
-    """Return the ids, None if one of the words has none."""
     known = [word_id for word_id in ids if word_id is not None]
     return known if len(known) == len(ids) else None
 

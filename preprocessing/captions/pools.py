@@ -89,7 +89,6 @@ class Pools:
 
 
 def _words_besides_adjectives(graph: SceneGraph) -> Iterator[str]:
-    """Yield the words of a graph that are no adjectives."""
     for thing in graph.objects:
         yield from {thing.lemma, *thing.phrase.split()}
         yield from (attribute.lemma for attribute in thing.attributes if attribute.kind != "adjective")

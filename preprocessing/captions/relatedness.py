@@ -108,7 +108,7 @@ class _Usage:
 
 
 def _profiles(contexts: Mapping[str, Counter[str]], words: Iterable[str]) -> dict[str, dict[str, float]]:
-    """For each word its positive pointwise mutual information with its contexts, of unit length; empty without any."""
+    """Return each word's positive pointwise mutual information with its contexts, of unit length."""
     totals: Counter[str] = Counter()
     for counts in contexts.values():
         totals.update(counts)

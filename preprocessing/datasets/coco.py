@@ -74,7 +74,6 @@ class CocoDataset:
         return None if file is None else read_instances(file)
 
     def _names(self, content: dict[str, object], split: str) -> dict[int, str]:
-        """Return image id -> absolute path, in file order."""
         file = self._annotations[split]
         names: dict[int, str] = {}
         seen: dict[str, str] = {}

@@ -66,7 +66,6 @@ class _Tar:
 
 
 def _archives(folder: str) -> Iterator[Entry]:
-    """Yield the archives that lie directly in a folder, by name."""
     for entry in open_storage(folder).list():
         if entry.name.endswith(".tar") and "/" not in entry.name:
             yield entry

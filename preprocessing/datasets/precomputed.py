@@ -66,7 +66,7 @@ class PrecomputedDataset:
 
 
 def _rows_per_image(rows: int, captions: int, file: Path) -> int:
-    """Return 1 where the file holds each image once, 5 where it holds each five times in a row."""
+    """Return 1 if the file holds each image once, 5 if it holds each five times in a row."""
     if rows * CAPTIONS_PER_IMAGE == captions:
         return 1
     if rows == captions:
@@ -84,11 +84,11 @@ def _distinct_ids(ids: list[str], step: int, file: Path) -> list[str]:
         image_id = ids[start]
         if not image_id:
             raise DatasetError(f"{file}:{start + 1}: empty line where an image id is needed")
-        for line in range(start, start + step):
-            if ids[line] != image_id:
-                raise DatasetError(
-                    f"{file}:{line + 1}: id {ids[line]} among the five rows of image {image_id}; the file has one line "
-                    "a caption and must therefore name each image five times in a row"
-                )
+        other = next((line for line in range(start, start + step) if ids[line] != image_id), None)
+        if other is not None:
+            raise DatasetError(
+                f"{file}:{other + 1}: id {ids[other]} among the five rows of image {image_id}; a file with one line a "
+                "caption must name each image five times in a row"
+            )
         require_new(seen, "image id", image_id, f"{file}:{start + 1}")
     return list(seen)

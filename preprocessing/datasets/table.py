@@ -69,7 +69,6 @@ class TableDataset:
             raise DatasetError(f"{path}: the table of split {split!r} has no rows")
 
     def _rows(self, path: Path) -> Iterator[tuple[str, str, list[str]]]:
-        """Yield where each row is, its image, and its captions."""
         remedy = "name the columns of images and captions as 'image_column' and 'caption_column'"
         for number, (image, captions) in read_rows(path, self._columns, remedy):
             where = f"{path}, row {number}"

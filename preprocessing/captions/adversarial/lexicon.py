@@ -1,7 +1,7 @@
 """Words with the forms in which captions use them, to put in another word's place."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, get_args
 
 from preprocessing.captions.adversarial.grammar import PREPOSITIONS
@@ -57,7 +57,7 @@ class Lexicon:
         self._related: dict[str, frozenset[str]] = {}
 
     def related(self, word: str) -> frozenset[str]:
-        """The pools' words that are related to a word."""
+        """Return the pools' words that are related to a word."""
         if word not in self._related:
             related = self._relatedness.related
             self._related[word] = frozenset(
@@ -89,38 +89,32 @@ class ImageWords:
         self.texts = {plain(caption.text) for caption in captions}
 
     def nouns(self, frame: Frame) -> list[str]:
-        """Irrelevant nouns in the form that fits."""
-        return self._once(frame, lambda: self._irrelevant(self._lexicon.nouns[frame].items()))
+        """Return the irrelevant nouns in the form that fits."""
+        return self._irrelevant(frame, self._lexicon.nouns[frame].items())
 
     def adjectives(self) -> list[str]:
-        """Irrelevant adjectives."""
-        return self._once("adjective", lambda: self._irrelevant((word, word) for word in self._lexicon.adjectives))
+        """Return the irrelevant adjectives."""
+        return self._irrelevant("adjective", ((word, word) for word in self._lexicon.adjectives))
 
-    def relations(self, form: VerbForm) -> list[str]:
-        """Irrelevant relations of this form."""
-        return self._once(form, lambda: self._irrelevant_relations(form))
-
-    def _once(self, name: str, find: Callable[[], list[str]]) -> list[str]:
-        """Return the list that ``find`` gave at the first call: few images need all lists, some need one often."""
+    def _irrelevant(self, name: str, words: Iterable[tuple[str, str]]) -> list[str]:
+        """Choose once among the words of a name: few images need all lists, some need one often."""
         if name not in self._found:
-            self._found[name] = find()
+            self._found[name] = without(words, self._excluded, self._tokens)
         return self._found[name]
 
-    def _irrelevant(self, words: Iterable[tuple[str, str]]) -> list[str]:
-        return without(words, self._excluded, self._tokens)
-
-    def _irrelevant_relations(self, form: VerbForm) -> list[str]:
-        relations = [(lemma.split()[0], words) for lemma, words in self._lexicon.relations[form]]
-        said = {
-            first
-            for first in {first for first, _ in relations}
-            if any(self._lexicon.same_relation(first, used) for used in self._relations)
-        }
-        return [words for first, words in relations if first not in said]
+    def relations(self, form: VerbForm) -> list[str]:
+        """Return the irrelevant relations of this form."""
+        if form not in self._found:
+            relations = [(lemma.split()[0], words) for lemma, words in self._lexicon.relations[form]]
+            same = self._lexicon.same_relation
+            firsts = {first for first, _ in relations}
+            said = {first for first in firsts if any(same(first, used) for used in self._relations)}
+            self._found[form] = [words for first, words in relations if first not in said]
+        return self._found[form]
 
 
 def verb_form(words: str, lemma: str) -> VerbForm:
-    """The form of a relation, by its first word: another of the same form may take its place."""
+    """Return the form of a relation, by its first word: another of the same form may take its place."""
     word, base = words.split()[0], lemma.split()[0]
     if word in PREPOSITIONS and word == base:
         return "preposition"
@@ -137,7 +131,7 @@ def _fitting(uses: dict[Frame, dict[str, Counter[str]]]) -> dict[Frame, dict[str
         totals.update({noun: forms.total() for noun, forms in by_noun.items()})
     fitting = {
         frame: {
-            noun: _most_frequent(forms)
+            noun: min(forms, key=lambda form: (-forms[form], form))  # the most frequent
             for noun, forms in sorted(by_noun.items())
             if forms.total() >= _MIN_USES and forms.total() >= _MIN_SHARE[frame] * totals[noun]
         }
@@ -148,12 +142,8 @@ def _fitting(uses: dict[Frame, dict[str, Counter[str]]]) -> dict[Frame, dict[str
     return fitting
 
 
-def _most_frequent(forms: Counter[str]) -> str:
-    return min(forms, key=lambda form: (-forms[form], form))
-
-
 def without(candidates: Iterable[tuple[str, str]], excluded: Collection[str], tokens: Collection[str]) -> list[str]:
-    """The forms of those (base form, form) that are not excluded and are no words of the image's captions."""
+    """Return the forms of those (base form, form) that are not excluded and are no words of the image's captions."""
     return [
         written
         for lemma, written in candidates

@@ -83,7 +83,6 @@ def rewrite(caption: TokenizedCaption, edits: Iterable[Edit]) -> str:
 
 
 def _agree(written: list[str], first: int, end: int) -> None:
-    """Correct the articles among the words from ``first`` up to ``end``."""
     for i in range(max(first, 0), end):
         word = written[i].rstrip()
         if word.lower() in ("a", "an"):

@@ -135,7 +135,6 @@ def _append_noun(caption: TokenizedCaption, words: ImageWords, rng: np.random.Ge
 
 
 def _added_after(caption: TokenizedCaption, end: int, *words: str) -> Edit:
-    """Put words behind the token before this place."""
     return end - 1, end, (caption.written[end - 1].rstrip(), *words)
 
 

@@ -139,7 +139,6 @@ def _verb(lemma: str, tag: Literal["VB", "VBP", "VBZ", "VBG", "VBN"]) -> str:
 
 
 def _modify(tree: str, dependents: str) -> str:
-    """Put dependents of the noun into the slot of a noun phrase."""
     return _SLOT.sub(lambda slot: f"{dependents} {slot[0]}", tree)
 
 
@@ -154,5 +153,4 @@ def _without_determiner(tree: str) -> str:
 
 
 def _without_relation(dependent: str) -> str:
-    """Return the tree of a dependent."""
     return dependent.strip()[1:-1].split(None, 1)[1]

@@ -133,13 +133,11 @@ class Arguments:
             self._stands_for[token] = self.named(nouns)
 
     def _is_reciprocal(self, token: int) -> bool:
-        """Return whether it heads "each other" or "one another"."""
         tree, words = self._tree, self._tree.words
         partners = {"each": _OTHERS, "one": _OTHERS, "other": _EACH, "another": _EACH}.get(words[token], ())
         return any(words[child] in partners for child in tree.children_with(token, ("fixed", "det")))
 
     def _subjects_of_clause(self, token: int) -> tuple[int, ...]:
-        """Return the objects of the subject in whose clause a pronoun is an object or an oblique."""
         tree, head = self._tree, token
         if tree.labels[head] in SUBJECTS:
             return ()

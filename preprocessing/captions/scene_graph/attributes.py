@@ -50,7 +50,7 @@ def _modifier(tree: Tree, child: int, found: dict[int, AttributeKind]) -> None:
         waiting = [child]
         while waiting:
             token = waiting.pop()
-            if not (_is_shade(tree, token) or _is_word_part(tree, token) or _is_adverb(tree, token)):
+            if not _belongs_to_next(tree, token):
                 _adjective(tree, token, found)
             waiting += tree.children_with(token, ("conj",))
     elif label == "nummod":
@@ -81,23 +81,14 @@ def _is_material(tree: Tree, token: int) -> bool:
     )
 
 
-def _is_word_part(tree: Tree, token: int) -> bool:
-    """Return whether a hyphen joins it to the word behind it: "long" in "long-haired"."""
-    return token + 2 < len(tree.words) and tree.words[token + 1] == "-"
-
-
-def _is_adverb(tree: Tree, token: int) -> bool:
-    """Return whether it tells how the property behind it holds, though tagged as one: "brightly colored"."""
-    return tree.words[token].endswith("ly") and "adjective" not in load_taxonomy().kinds(tree.words[token])
-
-
-def _is_shade(tree: Tree, token: int) -> bool:
-    """Return whether it tells the shade of the colour behind it: "light" in "a light blue shirt"."""
-    return (
-        tree.lemmas[token] in LEXICON["shades"]
-        and token + 1 < len(tree.lemmas)
-        and tree.lemmas[token + 1] in LEXICON["colours"]
+def _belongs_to_next(tree: Tree, token: int) -> bool:
+    """Return whether it says no more than the word behind it: "light blue", "long-haired", "brightly colored"."""
+    word, following = tree.words[token], tree.words[token + 1 : token + 2]
+    shade = tree.lemmas[token] in LEXICON["shades"] and not LEXICON["colours"].isdisjoint(
+        tree.lemmas[token + 1 : token + 2]
     )
+    adverb = word.endswith("ly") and "adjective" not in load_taxonomy().kinds(word)
+    return shade or adverb or (following == ["-"] and token + 2 < len(tree.words))
 
 
 def _is_predicative(tree: Tree, role: list[str], token: int) -> bool:

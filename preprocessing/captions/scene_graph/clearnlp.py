@@ -61,7 +61,6 @@ def _complements(tree: Tree) -> dict[int, tuple[int, str]]:
 
 
 def _oblique(tree: Tree, token: int) -> str:
-    """The label of a prepositional phrase after what it hangs on."""
     if tree.labels[token] == "agent":
         return "obl:agent"
     head = tree.heads[token]

@@ -1,4 +1,4 @@
-"""Scene graphs of captions in a stream, whatever the captions contain."""
+"""From captions, whatever they contain, to scene graphs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from preprocessing.captions.graph import SceneGraph
-from preprocessing.captions.scene_graph.extract import extract_graph
+from preprocessing.captions.graph import SceneGraph, SceneObject
+from preprocessing.captions.scene_graph.arguments import Arguments
+from preprocessing.captions.scene_graph.attributes import find_attributes
+from preprocessing.captions.scene_graph.clearnlp import to_universal
+from preprocessing.captions.scene_graph.collapse import collapse
+from preprocessing.captions.scene_graph.corrections import correct
 from preprocessing.captions.scene_graph.lexicon import LEXICON
-from preprocessing.captions.scene_graph.tree import Lemmas
+from preprocessing.captions.scene_graph.objects import find_objects, join_name, name_tokens, phrase_start
+from preprocessing.captions.scene_graph.relations import find_relations
+from preprocessing.captions.scene_graph.tree import Lemmas, read_tree
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -39,7 +45,7 @@ class ParsedCaption:
     Attributes:
         tokens: that were parsed, of the cleaned caption as written, each with the blank that follows it, if any.
         graph: empty or partial where there was a problem.
-        problem: None, or the first that applies: "not English" (in an English pipeline: its graph is empty); "empty"
+        problem: None, or the first that applies: "not English" (its graph is empty); "empty"
             (nothing but blanks); "no words" (neither letters nor digits); "too long" (only the first MAX_TOKENS tokens
             were read); "control characters" (read without these); "no objects" (it names no thing).
     """
@@ -55,28 +61,22 @@ def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -
     Control characters and HTML are removed and runs of blanks become one; no caption raises an error. A pipeline that
     lacks a dependency parser, parts of speech or lemmas is a ValueError.
     """
-    english = nlp.lang == "en"
     lemmas = Lemmas(nlp)
-    documents = nlp.pipe(
-        (_document(nlp, text, english) for text in texts),
-        as_tuples=True,
-        batch_size=batch_size,
-        disable=lemmas.replaced,
-    )
-    for doc, problem in documents:
+    documents = (_document(nlp, text) for text in texts)
+    for doc, problem in nlp.pipe(documents, as_tuples=True, batch_size=batch_size, disable=lemmas.replaced):
         graph = SceneGraph() if problem == "not English" else extract_graph(doc, lemmas)
         tokens = [token.text_with_ws for token in doc]
         yield ParsedCaption(tokens, graph, problem or (None if graph.objects else "no objects"))
 
 
-def _document(nlp: Language, text: str, english: bool) -> tuple[Doc, Problem | None]:
+def _document(nlp: Language, text: str) -> tuple[Doc, Problem | None]:
     """A caption in tokens, ready for the pipeline: none where there is nothing to parse."""
     cleaned, problem = _clean(text)
     doc = nlp.make_doc(cleaned)
     if len(doc) > MAX_TOKENS:
         doc = nlp.make_doc(cleaned[: doc[MAX_TOKENS].idx].rstrip())
         problem = "too long"
-    if english and is_foreign(cleaned):
+    if is_foreign(cleaned):
         problem = "not English"
     return doc, problem
 
@@ -112,3 +112,41 @@ def is_foreign(text: str) -> bool:
     words = set(text.lower().split())
     foreign = len(words & LEXICON["foreign"])
     return foreign >= 2 and foreign > len(words & LEXICON["english"])
+
+
+def extract_graph(doc: Doc, lemmas: Lemmas | None = None) -> SceneGraph:
+    """Read objects, their attributes and their relations off the dependency parse of a caption.
+
+    The rules speak of labels of Universal Dependencies (as UD English EWT uses them; subtypes may be missing); parses
+    of spaCy's own English models are brought into that form first. Word lists, in English, tell what no label does:
+    quantifiers, prepositions of several words, places, persons.
+
+    Differs from SceneGraphParser, which UniVSE uses: a noun may have several relations; the head of "a group of
+    people" is "people"; "in front of" and "next to" relate nouns wherever they stand; a passive without agent, a
+    relative clause and a verb that shares its subject with another one relate objects too; what is said of a noun by
+    "is" is an attribute.
+
+    Offsets in the graph count the tokens. `lemmas` gives those of tokens that have none. Raises ValueError without
+    dependency heads and labels, parts of speech or lemmas.
+    """
+    tree = read_tree(doc, lemmas)
+    to_universal(tree)
+    correct(tree)
+    collapse(tree)
+    # Conjuncts have the role of the first one: in "black and white dog", "white" is an "amod".
+    role = [tree.labels[tree.first_conjunct(token)] for token in range(len(tree.labels))]
+    heads = find_objects(tree, role)
+    if not heads:
+        return SceneGraph()
+    arguments = Arguments(tree, heads)
+    objects = []
+    for head, attributes in zip(heads, find_attributes(tree, role, heads, arguments), strict=True):
+        parts = name_tokens(tree, head)
+        word, lemma, phrase = tree.words[head], tree.lemmas[head], join_name(tree, parts, tree.words)
+        # As written, too: "woods" are a place, "wood" is not.
+        names = {word, lemma, phrase if lemma == word else join_name(tree, parts, tree.lemmas)}
+        start, end = phrase_start(tree, head), max(parts[-1], head) + 1
+        objects.append(
+            SceneObject(word, lemma, phrase, start, end, not names.isdisjoint(LEXICON["scenes"]), attributes)
+        )
+    return SceneGraph(tuple(objects), find_relations(tree, arguments))

@@ -115,7 +115,6 @@ class _Finder:
         return not auxiliaries or auxiliaries[-1] in ("be", "get")
 
     def _verb_words(self, token: int) -> list[int]:
-        """Return a verb with its particles and with prepositions that have lost their noun to a relative clause."""
         tree = self._tree
         particles = tree.children_with(token, _PARTICLES | {"compound:prt"})
         return [token, *(c for c in particles if tree.labels[c] == "compound:prt" or tree.upos[c] == "ADP")]

@@ -142,7 +142,6 @@ def _draw_three(draws: Draws) -> tuple[list[SceneObject], list[Relation]]:
 
 
 def _draw_on_cells(draws: Draws, cells: list[tuple[int, int]]) -> tuple[list[SceneObject], list[Relation]]:
-    """Draw one object a cell (row, column), in reading order, with relations along rows and columns."""
     objects: list[SceneObject] = []
     for row, column in cells:
         objects.append(_draw_object(draws, row, column, objects))
