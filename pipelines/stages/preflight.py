@@ -149,7 +149,7 @@ def _check_ray(config: PipelineConfig) -> None:
     if secret != config.tracking_uri and secret != os.environ.get(ADDRESS_VARIABLE):
         raise ConfigError(
             f"tracking.uri: the password in {config.tracking_uri} is not sent to the machines of a cluster: set "
-            f"{ADDRESS_VARIABLE} to the whole address on all of them before `ray start`, and here; or leave the "
+            f"{ADDRESS_VARIABLE} to the complete address on all of them before `ray start`, and here; or leave the "
             "password out and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD there"
         )
     if not _answers(host, port):

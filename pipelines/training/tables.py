@@ -1,4 +1,4 @@
-"""The tables that training processes map to start: the places of a split's samples, its captions' tokens and more.
+"""The tables that training processes map to start: the positions of a split's samples, its captions' tokens and more.
 
 They are in `<work_dir>/tables/<split>/<fingerprint>/`, made once for all trainings on the same shards and words.
 """

@@ -21,7 +21,7 @@ Check = Callable[[Sequence[Split], Mirror], None]
 
 
 def verify(splits: Sequence[Split], mirror: Mirror) -> None:
-    """Read all feature shards, compare hash, places and sizes with their sidecars, and remove the broken ones.
+    """Read all feature shards, compare hashes, positions and sizes with their sidecars, and remove the broken ones.
 
     The stage itself only compares the size of a shard. A broken copy of a shard that is on the storage as well is
     downloaded again. Raises StorageError if the storage does not answer.

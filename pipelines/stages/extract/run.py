@@ -120,7 +120,7 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
         size=min(features.actors, missing),
         items=specs,
         describe=lambda spec: f"shard {spec.path}",
-        retry=after_death,
+        retry=retry_after_crash,
     ).results()
     try:
         with disk_errors(NAME, config.work_dir):
@@ -129,16 +129,16 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
         raise StageError(f"{NAME}: {error}") from error
 
 
-def after_death(spec: extraction.ShardSpec, deaths: int) -> extraction.ShardSpec | None:
+def retry_after_crash(spec: extraction.ShardSpec, deaths: int) -> extraction.ShardSpec | None:
     """Repeat a shard of which a process died: as it was, then image by image, then without the image it died of."""
     if deaths < MOST_DEATHS:
         return replace(spec, one_by_one=deaths == MOST_DEATHS - 1)
     if not spec.marker.is_file() or len(spec.crashed) == _MOST_CRASHES:
         return None
-    killer = os.fsdecode(spec.marker.read_bytes())
+    image = os.fsdecode(spec.marker.read_bytes())
     spec.marker.unlink()
-    log.warning("%s: skipped, %s", killer, extraction.KILLED)
-    return replace(spec, crashed=(*spec.crashed, killer))
+    log.warning("%s: skipped, %s", image, extraction.KILLED)
+    return replace(spec, crashed=(*spec.crashed, image))
 
 
 def _images_to_do(splits: Iterable[Split]) -> int | None:

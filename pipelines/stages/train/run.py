@@ -114,8 +114,8 @@ def _prepare(
             name: make_tables(config.work_dir, name, shards[name], split, caption_encoder, directory, *kind)
             for (name, _), split in zip(splits, data, strict=True)
         }
-    places = {name: path.relative_to(config.work_dir).as_posix() for name, path in tables.items()}
-    prepared = {"facts": facts, "total_steps": total_steps, "tables": places}
+    folders = {name: path.relative_to(config.work_dir).as_posix() for name, path in tables.items()}
+    prepared = {"facts": facts, "total_steps": total_steps, "tables": folders}
     write_json_atomic(directory / PREPARED, prepared)
     (directory / DIGESTS).unlink(missing_ok=True)
     write_digests(directory, *names, PREPARED)

@@ -130,7 +130,7 @@ def test_a_password_is_not_sent_to_the_machines_of_a_cluster(
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     refused = refusal(tmp_path, *settings)
     assert refused.startswith(f"tracking.uri: the password in http://user:***@127.0.0.1:{server[0]} is not sent to")
-    assert "set MLFLOW_TRACKING_URI to the whole address on all of them" in refused
+    assert "set MLFLOW_TRACKING_URI to the complete address on all of them" in refused
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     if server[1] == 200:
         check_before_start(loaded(tmp_path, *settings))

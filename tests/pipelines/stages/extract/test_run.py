@@ -25,7 +25,7 @@ from preprocessing.features import ImageError, build_extractor, load_image
 from preprocessing.shards import read_index
 from preprocessing.shards.reader import ShardReader, read_arrays
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture(autouse=True)
@@ -214,9 +214,9 @@ def test_a_limit_of_pixels_that_is_set_is_part_of_the_identity(tmp_path: Path) -
 def test_an_image_that_kills_the_process_is_skipped(tmp_path: Path) -> None:
     """After two deaths the shard is made image by image, so that the third says at which one."""
     spec = ShardSpec(tmp_path / "shard-00000.tar", "ab" * 32, "/images", 0, ())
-    assert extract_run.after_death(spec, 1) == spec
-    alone = extract_run.after_death(spec, 2)
+    assert extract_run.retry_after_crash(spec, 1) == spec
+    alone = extract_run.retry_after_crash(spec, 2)
     assert alone == replace(spec, one_by_one=True)
-    spec.loading_note.write_bytes(b"/images/3")
-    assert extract_run.after_death(alone, 3) == replace(alone, killers=("/images/3",))
-    assert extract_run.after_death(alone, 4) is None
+    spec.marker.write_bytes(b"/images/3")
+    assert extract_run.retry_after_crash(alone, 3) == replace(alone, crashed=("/images/3",))
+    assert extract_run.retry_after_crash(alone, 4) is None
