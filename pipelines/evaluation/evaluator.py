@@ -145,7 +145,7 @@ def evaluate_captions(data: EvaluationData, protocol: str, embedded: EmbeddedSpl
 def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
     """Load a model directory and embed the evaluation split with it.
 
-    Raises ShardError if the split has not been extracted, and StageError where the model was trained on other
+    Raises ShardError if the split has not been extracted, and StageError if the model was trained on other
     features, or a protocol is not for this split.
     """
     use_tf32(False)  # which cuDNN may take otherwise
@@ -169,7 +169,7 @@ def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
 
 
 def draw(embedded: EmbeddedSplit, dataset: Dataset, directory: Path) -> list[Path]:
-    """Draw contact sheets and, where the model pools by GPO, its coefficients; returns the files.
+    """Draw contact sheets and, if the model pools by GPO, its coefficients; returns the files.
 
     A model without embeddings has no sheets: they show what a search finds.
     """

@@ -80,7 +80,7 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
 
 
 def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
-    """Evaluate each model by itself, and all together where there are several.
+    """Evaluate each model by itself, and all together if there are several.
 
     Raises StageError if a model does not fit its features, or the images, captions or protocols differ.
     """
@@ -96,7 +96,7 @@ def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
 
 
 def compare_models(first: NamedModel, second: NamedModel) -> StageReport:
-    """Evaluate two models where they are not evaluated yet, and compare them.
+    """Evaluate two models if they are not evaluated yet, and compare them.
 
     Raises StageError if a model does not fit its features, or the images, captions or protocols differ.
     """

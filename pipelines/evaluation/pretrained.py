@@ -36,8 +36,8 @@ def zero_shot_config(config: PipelineConfig, weights: str) -> PipelineConfig:
 def save_pretrained_model(config: PipelineConfig) -> Path:
     """Save the pretrained model of a configuration as a model directory, once, and return it.
 
-    Raises ConfigError if the weights are a folder that is missing or incomplete, and StageError where the weights or
-    their tokenizer cannot be loaded, or are no dual encoder.
+    Raises ConfigError if the weights are a folder that is missing or incomplete, and StageError if the weights or
+    their tokenizer cannot be loaded, or are not a dual encoder.
     """
     from vse_core.models import build_model
 

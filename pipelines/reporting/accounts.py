@@ -1,6 +1,5 @@
 """The accounts of a run: its data, what failed, what it cost, and with which versions it was made."""
 
-import itertools
 import platform
 import statistics
 from collections import Counter
@@ -9,7 +8,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
-from pipelines.reporting.recorded import Point, RecordedRun
+from pipelines.reporting.recorded import RecordedRun
 from pipelines.reporting.run import Run
 
 _LIBRARIES = ("torch", "transformers", "ray", "mlflow", "numpy", "matplotlib", "pillow", "spacy")
@@ -49,8 +48,7 @@ def data(run: Run) -> dict[str, Any]:
 
 
 def failures(run: Run) -> dict[str, Any]:
-    """Return the values of `report/failures.html`: skipped images, runs that failed, and repeated steps."""
-    points = [point for each in run.recorded["train"] for point in each.metrics.get("train/loss", ())]
+    """Return the values of `report/failures.html`: skipped images, and runs that failed."""
     overflows = run.logged("train", "train/skipped_steps")
     return {
         "splits": [
@@ -62,16 +60,8 @@ def failures(run: Run) -> dict[str, Any]:
             for stage, each in _all_runs(run)
             if each.status != "FINISHED"
         ],
-        "has_steps": bool(points),
-        "restarts": restarts(points),
         "overflows": overflows[-1] if overflows else None,
     }
-
-
-def restarts(points: Sequence[Point]) -> list[tuple[int, int]]:
-    """Return where logged steps go back: the step that had been reached, and the one that was logged next."""
-    steps = itertools.pairwise([0, *(point.step for point in points)])
-    return [(reached, step) for reached, step in steps if step <= reached]
 
 
 def costs(run: Run) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _preset(name: str, model: ModelConfig) -> dict[str, Any]:
 
 
 def _with_defaults(adapter: TypeAdapter[Any], values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a section of a preset with its defaults; as it is written where it leaves something to name."""
+    """Return a section of a preset with its defaults; as it is written if it leaves something to name."""
     try:
         complete: dict[str, Any] = adapter.dump_python(adapter.validate_python(values), mode="json")
     except ValidationError:

@@ -8,7 +8,7 @@ from pipelines.reporting.run import Run
 from pipelines.templates.render import data_uri
 from vse_core.evaluation.protocols import RECALLS, RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
 
-# Shown for data of which the papers report nothing.
+# Shown if the papers report nothing of the run's data.
 _REFERENCE = "flickr30k_1k"
 _TITLES = {
     **{name: protocol.title for name, protocol in (RETRIEVAL_PROTOCOLS | VIDEO_PROTOCOLS).items()},

@@ -141,7 +141,7 @@ def rollback(name: str, uri: str) -> tuple[int, int]:
         raise StageError(f"{NAME}: the registered model {name!r} has no champion to go back from")
     before = tags_of(name, champion, uri).get(BEFORE_TAG)
     if before is None:
-        raise StageError(f"{NAME}: {name}/{champion} took nobody's place: there is no champion to go back to")
+        raise StageError(f"{NAME}: {name}/{champion} has replaced no champion: there is none to go back to")
     _require_loadable(name, int(before), uri)
     set_alias(name, CHAMPION, int(before), uri)
     tag_version(name, champion, {DECISION_TAG: f"rolled back to version {before}"}, uri)

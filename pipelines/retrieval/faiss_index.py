@@ -165,7 +165,7 @@ def index_origin(model: Path, gallery: Path) -> dict[str, str]:
 
 
 def _kind(kind: Kind | Literal["auto"], items_BKD: Tensor, queries_QVD: Tensor) -> Kind:
-    """Return the kind for a size; exact where the recall of an approximate one cannot be measured."""
+    """Return the kind for a size; exact if the recall of an approximate one cannot be measured."""
     if not len(items_BKD) or not len(queries_QVD):
         return "exact"
     if kind != "auto":
@@ -180,7 +180,7 @@ def _load_items(directory: Path, name: str, content: dict[str, Any]) -> ItemInde
 def _best_of_views(similarities: np.ndarray, vectors: np.ndarray, views: int, k: int) -> Found:
     """Return the k best items among the vectors found by the views of one query, each item by its best vector."""
     order = np.argsort(-similarities, kind="stable")
-    order = order[vectors[order] >= 0]  # FAISS fills up with -1 where the graph leads to fewer
+    order = order[vectors[order] >= 0]  # FAISS fills up with -1 if the graph leads to fewer
     items = vectors[order] // views
     first = np.sort(np.unique(items, return_index=True)[1])[:k]
     return Found(similarities[order[first]], items[first])

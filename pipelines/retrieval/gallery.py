@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -71,12 +71,12 @@ class Gallery:
 
     @property
     def images_BKD(self) -> Tensor:  # noqa: N802 (a letter a dimension)
-        """Unit vectors of the images; `GalleryError` where the model has no embeddings."""
+        """Unit vectors of the images; `GalleryError` if the model has no embeddings."""
         return _embeddings(self.images)
 
     @property
     def texts_CD(self) -> Tensor:  # noqa: N802
-        """Unit vectors of the captions; `GalleryError` where the model has no embeddings."""
+        """Unit vectors of the captions; `GalleryError` if the model has no embeddings."""
         return _embeddings(self.texts)
 
     @cached_property
@@ -112,8 +112,7 @@ class Gallery:
         directory.mkdir(parents=True, exist_ok=True)
         tensors = {**_tensors("images_BKD", self.images), **_tensors("texts_CD", self.texts)}
         save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, directory / EMBEDDINGS)
-        items = [_record_to_json(record) for record in self.records]
-        content = json.dumps({"images": items}, ensure_ascii=False, indent=1)
+        content = json.dumps({"images": [asdict(record) for record in self.records]}, ensure_ascii=False, indent=1)
         (directory / ITEMS).write_text(content + "\n", encoding="utf-8")
         write_digests(directory, EMBEDDINGS, ITEMS)
 
@@ -121,7 +120,7 @@ class Gallery:
     def load(cls, directory: Path, kind: ModelKind | None = None) -> "Gallery":
         """Read a gallery that `save` has written; one without embeddings needs the kind of its model.
 
-        Raises GalleryError where there is none, DigestError where a file of it was changed.
+        Raises GalleryError if there is none, DigestError if a file of it was changed.
         """
         for name in (EMBEDDINGS, ITEMS):
             if not (directory / name).is_file():
@@ -152,7 +151,7 @@ def build_gallery(
 ) -> Gallery:
     """Embed every image and every caption of a split of shards on the model's device; the gallery is on the CPU.
 
-    The image URIs of the shards are relative to `root` ("" where they stand alone); `inputs` is the kind's
+    The image URIs of the shards are relative to `root` ("" if they are complete); `inputs` is the kind's
     `Behaviour.text_inputs`.
     """
     images = image_batches(image_source(model, reader), batch_size)
@@ -197,7 +196,7 @@ def _require_same_images(own: Iterable[str], others: Sequence[str]) -> None:
 
 
 def _matching_captions(record: Record, other: Record) -> list[int]:
-    """Return the place in a record of each caption of another record of the same image."""
+    """Return the index in a record of each caption of another record of the same image."""
     own, wanted = ([_words(caption.text) for caption in each.captions] for each in (record, other))
     if sorted(own) != sorted(wanted):
         differing = next((words for words in wanted if words not in own), wanted[0] if wanted else [])
@@ -205,18 +204,13 @@ def _matching_captions(record: Record, other: Record) -> list[int]:
             f"the compared galleries have different captions of image {record.image_id}: "
             f"{len(wanted)} and {len(own)}, of which {' '.join(differing)!r} is not in both"
         )
-    places = iter(sorted(range(len(own)), key=own.__getitem__))
-    by_rank = {rank: next(places) for rank in sorted(range(len(wanted)), key=wanted.__getitem__)}
+    indices = iter(sorted(range(len(own)), key=own.__getitem__))
+    by_rank = {rank: next(indices) for rank in sorted(range(len(wanted)), key=wanted.__getitem__)}
     return [by_rank[rank] for rank in range(len(wanted))]
 
 
 def _words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+", text.casefold())
-
-
-def _record_to_json(record: Record) -> dict[str, Any]:
-    captions = [{"caption_id": caption.caption_id, "text": caption.text} for caption in record.captions]
-    return {"image_id": record.image_id, "image_uri": record.image_uri, "split": record.split, "captions": captions}
 
 
 def _record_from_json(item: dict[str, Any]) -> Record:

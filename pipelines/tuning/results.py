@@ -20,7 +20,7 @@ _FIXED = ("trial", "seed", "rsum", "best_epoch", "epochs", "stopped_early", "pro
 class Trial:
     """One training.
 
-    RSUM and recalls are those of the best epoch, counted from 1; None and none where it could not be trained, for the
+    RSUM and recalls are those of the best epoch, counted from 1; None and none if it could not be trained, for the
     reason in `problem`.
     """
 
@@ -39,7 +39,7 @@ class Trial:
 class Setting:
     """The trainings of one setting.
 
-    Means, by `RECALLS`, and standard deviation are over the trainings: None and none where one failed, for the reason
+    Means, by `RECALLS`, and standard deviation are over the trainings: None and none if one failed, for the reason
     in `problem`, as the others alone would be too optimistic. `epochs` are the most of a training.
     """
 
@@ -67,7 +67,7 @@ class Results:
         return sorted(settings, key=lambda setting: (setting.mean is None, -(setting.mean or 0.0)))
 
     def best(self) -> Setting | None:
-        """Return the setting with the highest mean RSUM; None where none could be trained."""
+        """Return the setting with the highest mean RSUM; None if none could be trained."""
         first = next(iter(self.by_setting()), None)
         return first if first is not None and first.mean is not None else None
 
@@ -86,10 +86,10 @@ def write_results(results: Results, path: Path) -> None:
 
 
 def read_results(path: Path) -> Results:
-    """Read what `write_results` has written; StageError where it is damaged."""
+    """Read what `write_results` has written; StageError if it is damaged."""
     remedy = "run the search again, or restore the file from MLflow"
     with (
-        damage_as(StageError, f"{path} is no table of a search", remedy),
+        damage_as(StageError, f"{path} is not a table of a search", remedy),
         path.open(newline="", encoding="utf-8") as file,
     ):
         return Results([_trial(row) for row in csv.DictReader(file)])

@@ -61,14 +61,12 @@ class SearchConfig(Strict):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$", description="name of the search in MLflow")
     method: Literal["random", "grid", "asha", "bayesian", "rows"] = Field(
-        description="random draws; all combinations; random draws of which the worse end early (ASHA); draws that "
+        description="random draws; all combinations; random draws whose worse ones end early (ASHA); draws that "
         "learn from those before (Optuna's TPE); the rows of a table, each with settings of its own"
     )
     space: dict[str, Domain] = Field({}, description="keys in dots, each with values, uniform or log_uniform")
     rows: dict[str, dict[str, Any]] = Field({}, description="for the method rows: by name, values by keys in dots")
-    trials: Int = Field(
-        8, gt=0, le=10_000, description="settings that are drawn; a grid has as many as it has combinations"
-    )
+    trials: Int = Field(8, gt=0, le=10_000, description="settings that are drawn; a grid has one for each combination")
     seeds: Int = Field(
         1, gt=0, le=1000, description="trainings of each setting, with seed, seed + 1, ...; their mean counts"
     )
@@ -85,10 +83,10 @@ class SearchConfig(Strict):
         if not getattr(self, given) or getattr(self, other):
             raise ValueError(f"{given}: the method {self.method} needs it, and takes no {other}")
         keys = {f"rows.{name}.{key}": key for name, row in self.rows.items() for key in row}
-        for place, key in ({f"space.{key}": key for key in self.space} | keys).items():
+        for shown, key in ({f"space.{key}": key for key in self.space} | keys).items():
             if key.partition(".")[0] not in _SEARCHABLE:
                 raise ValueError(
-                    f"{place}: can be searched are keys of {', '.join(_SEARCHABLE)}; "
+                    f"{shown}: can be searched are keys of {', '.join(_SEARCHABLE)}; "
                     "anything else needs shards of its own, and so a search of its own"
                 )
         for key, domain in self.space.items():

@@ -1,4 +1,4 @@
-"""Evaluations by name: each gives metrics, pictures and files of a split."""
+"""Evaluations by name: each gives metrics, figures and files of a split."""
 
 from collections.abc import Callable
 from functools import partial

@@ -39,7 +39,7 @@ def dependencies(inputs: EvaluationInputs) -> Results:
     Metrics, in per cent, are for each score ``dependencies/attributes_regions_accuracy``, ``.._wrong_image`` (the same
     with another image of the split in place of each) and ``.._contribution``, their difference, with ``_low`` and
     ``_high`` of its 95 % interval; and ``dependencies/attributes_chance``. ``dependencies/attributes_accuracy`` and so
-    on, without the name of a score, are those by regions where there are any, else those by the global vector.
+    on, without the name of a score, are those by regions if there are any, else those by the global vector.
     """
     if len(inputs.captions) < 2:
         raise StageError("protocol dependencies: the split has one image; there is no other to compare it with")

@@ -51,7 +51,7 @@ class EvaluationInputs:
 
     @cached_property
     def lexicon(self) -> Lexicon:
-        """The words of the training captions, and which of them are related; StageError where they are too few."""
+        """The words of the training captions, and which of them are related; StageError if they are too few."""
         images = list(read_captions(self.train_graphs))
         graphs = [[caption.graph for caption in captions] for captions in images]
         try:

@@ -110,7 +110,7 @@ def direction_values(ranks: Ranks, group_Q: Tensor | None = None, round_median: 
 
 
 def require_published(protocols: Sequence[str], split: str, captions_per_image: Sequence[int]) -> None:
-    """Raise StageError where a split is not the published one that a protocol's name promises."""
+    """Raise StageError if a split is not the published one that a protocol's name promises."""
     published = RETRIEVAL_PROTOCOLS | VIDEO_PROTOCOLS
     for name in protocols:
         misfit = published[name].misfit(captions_per_image) if name in published else None

@@ -46,7 +46,7 @@ def video_retrieval(name: str, embedded: Embedded) -> Results:
 
 
 def different(sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Return where each of the S different sentences stands first (S,), and which of them each of the C is (C,)."""
+    """Return the first index of each of the S different sentences (S,), and the sentence of each of the C (C,)."""
     numbers: dict[str, int] = {}
     sentence_of_C = [numbers.setdefault(sentence, len(numbers)) for sentence in sentences]
     first_S = [0] * len(numbers)

@@ -13,7 +13,7 @@ from markupsafe import escape
 from pipelines.config import PipelineConfig, load_config
 from pipelines.config.training import EvaluationConfig
 from pipelines.reporting import published
-from pipelines.reporting.accounts import costs, data, failures, restarts, versions
+from pipelines.reporting.accounts import costs, data, failures, versions
 from pipelines.reporting.configuration import differences
 from pipelines.reporting.galleries import best_queries, galleries, worst_queries
 from pipelines.reporting.published import published_rows, recall_names
@@ -92,7 +92,6 @@ def test_what_is_missing_is_said_by_every_part(tmp_path: Path, no_mlflow: None) 
         "no split has been extracted",
         "metrics: the evaluation has not",
         "search results",
-        "restarts of the training",
         "speeds: none were logged",
         "no stage has a run in MLflow",
     ):
@@ -225,23 +224,15 @@ def test_best_and_worst_queries_are_those_of_a_naive_sort() -> None:
     assert best_queries(queries, 5) == [2, 0]
 
 
-def test_failures_name_runs_that_ended_badly_and_repeated_steps(tmp_path: Path) -> None:
-    steps = [Point(step, 1.0, at) for at, step in enumerate((10, 20, 30, 20, 30, 40, 10))]
-    again = RecordedRun("r2", "FINISHED", 0, 1, {}, {}, {"train/loss": steps})
-    section = section_html(failures, run_of(finished_run(tmp_path), train=[recorded("KILLED"), again]))
+def test_failures_name_runs_that_ended_badly(tmp_path: Path) -> None:
+    section = section_html(failures, run_of(finished_run(tmp_path), train=[recorded("KILLED")]))
     assert [
         "train",
         "r1",
         "KILLED",
         escape(EVIL),
     ] in rows(section)
-    assert "repeated steps 2 time(s): from step 30 to 20, from step 40 to 10." in section
     assert "train: 1 of 7 images were skipped" in section
-
-
-def test_going_back_is_found_where_steps_do_not_go_on() -> None:
-    points = [Point(step, 0.0, at) for at, step in enumerate((1, 2, 3, 3, 4, 2, 5))]
-    assert restarts(points) == [(3, 3), (4, 2)]
 
 
 def test_costs_are_of_what_was_recorded(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_the_first_model_needs_no_contest(uri: str, client: MlflowClient, tmp_pa
     )
     again = judged(uri, contest)
     assert (again.promoted, again.reason) == (False, "it is the champion already")
-    with pytest.raises(StageError, match=r"shop/1 took nobody's place"):
+    with pytest.raises(StageError, match=r"shop/1 has replaced no champion"):
         rollback("shop", uri)
 
 
