@@ -34,12 +34,10 @@ def open_captions(
         for split in (train, evaluation):
             mirror.pull(split.shards, lambda name: not name.endswith(".tar"))
         check_outputs(train.shards, evaluation.shards, *graphs)
-        if mirror.address is None:
-            readers = [ShardReader(split.shards, feature) for split in (train, evaluation)]
-        else:
+        pin = None if mirror.address is None else mirror.pinned_shard
+        if pin is not None:
             _require_stored(mirror, train.shards)
-            pin = mirror.pinned_shard
-            readers = [ShardReader(split.shards, feature, pin=pin) for split in (train, evaluation)]
+        readers = [ShardReader(split.shards, feature, pin=pin) for split in (train, evaluation)]
         yield SplitData(readers[0], train.graphs), SplitData(readers[1], evaluation.graphs)
 
 
@@ -53,27 +51,22 @@ def open_splits(
 ) -> Iterator[tuple[SplitData, SplitData]]:
     """Open readers of a feature of the training and the evaluation split for the block, by their tables.
 
-    Where a storage has the shards and `storage.cache_gb` is too small for them, only those of the training split are
+    If a storage has the shards and `storage.cache_gb` is too small for them, only those of the training split are
     copied as they are needed; the rest has to fit. Raises as :func:`open_captions`, and ShardError if a table is
     damaged.
     """
     window = _window(mirror, shuffle_shards, train, evaluation)
     tables = [split.tables for split in (train, evaluation) if split.tables is not None]
     with mirror.pinned(evaluation.shards, *tables, *([train.shards] if window is None else [])):
-        index = _index(train, are_here=window is None)
         streamed: dict[str, Any] = {}
         if window is not None:
             streamed = {"max_open_shards": 2 * window + _SPARE, "pin": mirror.pinned_shard}
-        yield _opened(train, feature, index, **streamed), _opened(evaluation, feature, _index(evaluation))
+        yield _opened(train, feature, window is None, **streamed), _opened(evaluation, feature, True)
 
 
-def _index(split: SplitPaths, are_here: bool = True) -> SplitIndex:
+def _opened(split: SplitPaths, feature: str, are_here: bool, **streamed: Any) -> SplitData:
     assert split.tables is not None, "made before the training processes start"
-    return SplitIndex.load(split.tables, split.shards, are_here=are_here)
-
-
-def _opened(split: SplitPaths, feature: str, index: SplitIndex, **streamed: Any) -> SplitData:
-    assert split.tables is not None
+    index = SplitIndex.load(split.tables, split.shards, are_here=are_here)
     reader = ShardReader(split.shards, feature, verify=True, index=index, **streamed)
     return SplitData(reader, tokens=TokenTable.load(split.tables), tables=split.tables)
 
