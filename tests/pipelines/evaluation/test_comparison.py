@@ -6,39 +6,19 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-import torch
 from mlflow import MlflowClient
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.evaluation import GALLERY
 from pipelines.evaluation.comparison import compare
 from pipelines.evaluation.evaluated_model import EvaluatedModel
-from pipelines.kinds.kind import TWO_TOWERS
-from pipelines.retrieval.gallery import Gallery
-from pipelines.runtime.stage import StageDir, StageError
-from preprocessing.datasets import Caption, Record
+from pipelines.runtime.stage import StageError
+from tests.pipelines.evaluation.test_ensemble import IMAGES, evaluated, gallery_of
 from vse_core.evaluation.recall import evaluate_retrieval
 
-IMAGES = 40
-
-
-def gallery_of(noise: float, order: list[int]) -> Gallery:
-    """Embeddings of images with two captions each that know the truth up to some noise, in some order."""
-    images = torch.randn(IMAGES, 1, 8, generator=torch.Generator().manual_seed(0))
-    errors = torch.randn(2 * IMAGES, 8, generator=torch.Generator().manual_seed(1))
-    texts = images[:, 0].repeat_interleave(2, dim=0) + noise * errors
-    records = [
-        Record(str(image), f"/{image}.jpg", "dev", tuple(Caption(f"{image}#{c}", f"{c} of {image}") for c in range(2)))
-        for image in range(IMAGES)
-    ]
-    captions = [2 * image + c for image in order for c in range(2)]
-    return Gallery(images[order], texts[captions], tuple(records[image] for image in order))
-
-
 GALLERIES = {
-    "good": gallery_of(1.0, list(range(IMAGES))),
-    "bad": gallery_of(3.0, list(reversed(range(IMAGES)))),
-    "short": gallery_of(1.0, list(range(IMAGES - 1))),
+    "good": gallery_of(0, 1, 8, list(range(IMAGES)), 1.0),
+    "bad": gallery_of(0, 1, 8, list(reversed(range(IMAGES))), 3.0),
+    "short": gallery_of(0, 1, 8, list(range(IMAGES - 1)), 1.0),
 }
 
 
@@ -49,13 +29,7 @@ def config(work_dir: Path) -> PipelineConfig:
 
 @pytest.fixture
 def models(work_dir: Path) -> dict[str, EvaluatedModel]:
-    models = {}
-    for name, gallery in GALLERIES.items():
-        stage = StageDir(work_dir, "evaluate", f"fingerprint of {name}")
-        gallery.save(stage.create() / GALLERY)
-        stage.complete({"metrics": {}, "summary": ""}, [])
-        models[name] = EvaluatedModel(name, Path(name), TWO_TOWERS, "fingerprint of features", stage.path)
-    return models
+    return {name: evaluated(work_dir, name, gallery) for name, gallery in GALLERIES.items()}
 
 
 def test_metrics_tables_and_queries(

@@ -19,14 +19,14 @@ from preprocessing.datasets import Caption, Record
 from vse_core.evaluation.recall import evaluate_ensemble as mean_of_similarities
 from vse_core.evaluation.recall import evaluate_retrieval
 
-IMAGES = 12
+IMAGES = 40
 
 
-def gallery_of(seed: int, views: int, dim: int, order: list[int]) -> Gallery:
-    """Noisy embeddings of twelve images and two captions each, in some order."""
+def gallery_of(seed: int, views: int, dim: int, order: list[int], noise: float = 1.5) -> Gallery:
+    """Noisy embeddings of images and two captions each, in some order."""
     generator = torch.Generator().manual_seed(seed)
     images = torch.randn(IMAGES, views, dim, generator=generator)
-    texts = images[:, 0].repeat_interleave(2, dim=0) + 1.5 * torch.randn(2 * IMAGES, dim, generator=generator)
+    texts = images[:, 0].repeat_interleave(2, dim=0) + noise * torch.randn(2 * IMAGES, dim, generator=generator)
     records = [
         Record(
             str(image), "", "dev", tuple(Caption(f"{seed}-{image}-{c}", f"caption {c} of {image}") for c in range(2))
@@ -74,7 +74,7 @@ def test_rows_of_the_members_and_of_the_mean_of_their_similarities(
     expected = mean_of_similarities([(g.images_BKD, g.texts_CD) for g in (first, second)], 2)
     alone = [evaluate_retrieval(g.images_BKD, g.texts_CD, 2) for g in (first, second)]
     assert report.summary.startswith(f"2 models together: dev RSUM {expected.rsum:.1f} (")
-    assert report.summary.endswith(") over 12 images and 24 captions")
+    assert report.summary.endswith(") over 40 images and 80 captions")
 
     rows = {line.split("│")[1].strip(): line for line in capsys.readouterr().out.splitlines() if line.startswith("│")}
     for name, result in zip(["a", "b", "ensemble"], [*alone, expected], strict=True):
@@ -94,5 +94,5 @@ def test_rows_of_the_members_and_of_the_mean_of_their_similarities(
 
 
 def test_models_of_other_images_are_refused(members: list[EvaluatedModel], config: PipelineConfig) -> None:
-    with pytest.raises(StageError, match=r"a and c cannot be compared: .* 1 are only in the first, such as 11; give"):
+    with pytest.raises(StageError, match=r"a and c cannot be compared: .* 1 are only in the first, such as 39; give"):
         evaluate(config, [members[0], members[2]])

@@ -91,9 +91,7 @@ def test_a_command_writes_files_and_logs_them(
 @pytest.mark.parametrize(
     "words",
     [
-        ["view-diversity"],
         ["search-rows", "--model", "x"],
-        ["kmax-grid", "--model", "x"],
         ["top-5", "--model", "x", "--query", "dog"],
         ["nothing"],
         ["top-5"],
@@ -171,18 +169,6 @@ def test_a_model_of_one_view_has_no_attention_to_compare(bundle: Path, config: P
 def test_nothing_is_known_of_the_training_of_a_directory(bundle: Path, config: PipelineConfig) -> None:
     with pytest.raises(StageError, match="whose training is unknown: name a registered model"):
         of_runs.convergence([RegisteredModel(str(bundle), config.tracking_uri)])
-
-
-def two_views(images: int = 5) -> Gallery:
-    """Two views an image; its two captions choose the first and the second, but those of image 0 both the first."""
-    images_BKD = torch.eye(2 * images).reshape(images, 2, -1)
-    chosen = [view for image in range(images) for view in ((0, 0) if image == 0 else (0, 1))]
-    texts = torch.stack([images_BKD[place // 2, view] for place, view in enumerate(chosen)])
-    records = [
-        Record(f"i{i}", f"scene://0/{i}", "dev", tuple(Caption(f"i{i}#{j}", f"caption {j}") for j in (0, 1)))
-        for i in range(images)
-    ]
-    return Gallery(images_BKD, texts, tuple(records))
 
 
 def test_differing_pairs_are_the_first_of_each_image() -> None:
