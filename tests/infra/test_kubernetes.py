@@ -101,35 +101,12 @@ def test_job_schedule_and_cluster_are_the_same() -> None:
     assert one("raycluster.yaml")["spec"] == job["spec"]["rayClusterSpec"]
 
 
-def test_the_schedules_retrain() -> None:
-    entrypoint = "python pipelines/retrain.py --config /etc/vse/job.yaml --wait"
-    assert scheduled_job()["spec"]["entrypoint"] == entrypoint
-    lines = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8").splitlines()
-    (cron,) = [line for line in lines if "ray job submit --submission-id" in line]
-    script = entrypoint.split()[1]
-    assert script in cron
-    assert (ROOT / script).is_file()
-
-
 @pytest.mark.parametrize(("name", "manifest"), RAY, ids=names(RAY))
 def test_versions_are_those_of_the_images(name: str, manifest: Manifest) -> None:
     cluster = cluster_of(manifest)
     assert cluster["rayVersion"] == constraints()["ray"]
     images = [image.partition("/")[2] for image in found(cluster, "image")]
     assert images == [image_tag("cpu"), image_tag("gpu")]
-
-
-def test_the_job_starts_a_file_that_is_there_with_the_mounted_configuration() -> None:
-    words = one("rayjob.yaml")["spec"]["entrypoint"].split()
-    assert words[0] == "python"
-    assert (ROOT / words[1]).is_file()
-    folder, _, name = words[words.index("--config") + 1].rpartition("/")
-    config = one("job-config.yaml")
-    assert name in config["data"]
-    for pod in pods_of(one("rayjob.yaml")):
-        (volume,) = (v["name"] for v in pod["spec"]["volumes"] if v.get("configMap", {}).get("name") == "vse-job")
-        assert {"name": volume, "mountPath": folder} in pod["spec"]["containers"][0]["volumeMounts"]
-    assert config["metadata"]["name"] == "vse-job"
 
 
 def test_a_job_lives_through_the_loss_of_a_machine(tmp_path: Path) -> None:
@@ -214,17 +191,6 @@ def test_secrets_are_made_by_the_page_and_are_in_no_file() -> None:
     assert not [manifest for _, manifest in EVERY if manifest["kind"] == "Secret"]
 
 
-def test_services_find_their_pods() -> None:
-    labels = [
-        manifest["spec"]["template"]["metadata"]["labels"]
-        for _, manifest in PLAIN
-        if manifest["kind"] in ("Deployment", "StatefulSet")
-    ]
-    selectors = [manifest["spec"]["selector"] for _, manifest in PLAIN if manifest["kind"] == "Service"]
-    assert selectors
-    assert all(any(selector.items() <= label.items() for label in labels) for selector in selectors)
-
-
 def all_pods() -> Iterator[tuple[str, Manifest]]:
     """The specifications of all pods, those of KubeRay's objects too, with the file that they are in."""
     for name, manifest in EVERY:
@@ -270,14 +236,3 @@ def test_policies_protect_every_open_port_and_let_in_pods_that_are_there() -> No
     assert all("Ingress" in policy["policyTypes"] for policy in policies)
     admitted = [labels["app"] for labels in found(policies, "matchLabels") if "app" in labels]
     assert set(admitted).union(*found(policies, "values")) <= pods
-
-
-def test_the_server_gets_what_its_script_asks_for() -> None:
-    (server,) = (m for _, m in PLAIN if m["kind"] == "Deployment")
-    (container,) = server["spec"]["template"]["spec"]["containers"]
-    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
-    given = {variable["name"] for variable in container["env"]} | set(re.findall(r"--from-literal=([A-Z_]+)=", readme))
-    script = (INFRA / "mlflow" / "serve.sh").read_text(encoding="utf-8")
-    asked = re.search(r"for name in ([A-Z_ \\\n]+); do", script)
-    assert asked is not None
-    assert set(asked[1].replace("\\", " ").split()) <= given

@@ -80,10 +80,3 @@ def test_the_package_alone_is_enough(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "storage: shards" in run.stdout
-
-
-@pytest.mark.parametrize("arguments", [["--images", "0"], ["--images", "5", "--feature", "36"], []])
-def test_bad_arguments_end_with_a_message(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        sizing.main(arguments)
-    assert ended.value.code not in (0, None)

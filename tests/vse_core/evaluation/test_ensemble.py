@@ -37,16 +37,6 @@ def test_the_mean_matrix_decides_ties_included(counts: list[int], views: list[in
         assert evaluate_ensemble(members, counts) == evaluate_retrieval(*as_one_model(mean), counts)
 
 
-def test_folds_cut_every_member():
-    generator = torch.Generator().manual_seed(2)
-    members = [(torch.randn(6, 2, 4, generator=generator), torch.randn(30, 4, generator=generator)) for _ in range(2)]
-    mean = sum(torch.einsum("bkd,cd->bkc", *member).amax(dim=1) for member in members) / 2
-    found = evaluate_ensemble(members, folds=3)
-    parts = [evaluate_retrieval(*as_one_model(mean[i : i + 2, 5 * i : 5 * i + 10])) for i in range(0, 6, 2)]
-    assert found.folds == 3
-    assert found.rsum == pytest.approx(np.mean([part.rsum for part in parts]))
-
-
 @pytest.mark.parametrize(
     "members", [[], [(torch.ones(2, 1, 3), torch.ones(10, 3)), (torch.ones(2, 1, 3), torch.ones(9, 3))]]
 )

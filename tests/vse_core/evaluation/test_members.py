@@ -9,7 +9,6 @@ from vse_core.evaluation.directions import rank_direction
 from vse_core.evaluation.ranks import RelevantItems
 from vse_core.evaluation.recall import evaluate_ensemble, rank_retrieval
 from vse_core.losses.hierarchical import TextLevels, VideoLevels, level_similarities
-from vse_core.outputs import join_outputs
 
 # Captions 0 and 3 belong to video 0; caption 4 to videos 1 and 2.
 PAIRS = [(0, 0), (0, 3), (1, 1), (1, 4), (2, 4), (2, 2), (3, 5), (4, 6)]
@@ -68,15 +67,3 @@ def test_levels_are_not_compared_among_themselves() -> None:
     own = RelevantItems.of_pairs(torch.arange(7), (torch.arange(7) + 1) % 7, 7)
     with pytest.raises(ValueError, match="compares images with captions alone"):
         rank_direction([(videos, texts)], "t2t", own)
-
-
-def test_parts_of_different_lengths_are_joined() -> None:
-    videos, texts, sims = levels()
-    first = videos[:2]
-    frames = (first.action_frames_bND[:, :4], first.entity_frames_bND[:, :4], first.frame_mask_bN[:, :4])
-    shorter = VideoLevels(first.events_bD, *frames)
-    joined = join_outputs([shorter, videos[2:]])
-    assert joined.frame_mask_bN.shape == videos.frame_mask_bN.shape
-    assert not joined.frame_mask_bN[:2, 4:].any()
-    whole = join_outputs([videos[:2], videos[2:]])
-    assert level_similarities(whole, join_outputs([texts[:3], texts[3:]])).mean(dim=0).tolist() == sims

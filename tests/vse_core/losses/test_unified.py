@@ -145,35 +145,6 @@ def test_kinds_that_a_batch_lacks_count_nothing_and_break_nothing(counts: tuple[
     assert tensors[3].grad.eq(0).all()
 
 
-def test_the_order_of_regions_components_and_negatives_does_not_matter():
-    output, ids = random_output(6)
-    expected = UnifiedLoss()(output, ids)
-    regions = torch.randperm(6)
-
-    triples = torch.randperm(len(output.triples))
-
-    def shuffled(kind: ComponentVectors, halves: int, order: torch.Tensor | None = None) -> ComponentVectors:
-        order, negatives = torch.randperm(len(kind)) if order is None else order, kind.vectors_MVD.shape[1] - 1
-        half = negatives // halves
-        places = torch.cat([torch.zeros(1).long(), *(1 + h * half + torch.randperm(half) for h in range(halves))])
-        return ComponentVectors(kind.vectors_MVD[order][:, places], kind.owners_M[order])
-
-    found = UnifiedLoss()(
-        replace(
-            output,
-            regions_bND=output.regions_bND[:, regions],
-            region_mask_bN=output.region_mask_bN[:, regions],
-            objects=shuffled(output.objects, 1),
-            pairs=shuffled(output.pairs, 2),
-            triples=shuffled(output.triples, 1, triples),
-            triple_numbers_T=output.triple_numbers_T[triples],
-        ),
-        ids,
-    )
-    torch.testing.assert_close(found.total, expected.total)
-    torch.testing.assert_close(found.parts, expected.parts)
-
-
 def test_the_whole_loss_stays_in_float32_under_autocast():
     output, ids = random_output(8)
     output = rebuilt(output, tuple(tensor.float() for tensor in differentiable(output)))

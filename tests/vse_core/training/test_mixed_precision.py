@@ -124,11 +124,6 @@ def test_accumulated_batches_have_the_mean_of_their_gradients():
         torch.testing.assert_close(parameter.grad, expected, atol=1e-12, rtol=1e-9)
 
 
-def test_an_unknown_precision():
-    with pytest.raises(ValueError, match="must be one of float32, tf32, bf16, fp16, got 'half'"):
-        MixedPrecision("half")
-
-
 def test_tf32_ends_where_full_precision_begins():
     class OnGpu:
         """Stands for a tensor on a GPU."""
@@ -142,15 +137,6 @@ def test_tf32_ends_where_full_precision_begins():
             assert torch.get_float32_matmul_precision() == "highest"
             assert not torch.backends.cudnn.allow_tf32
         assert torch.get_float32_matmul_precision() == "high"
-        assert torch.backends.cudnn.allow_tf32
-    finally:
-        use_tf32(False)
-    torch.backends.cudnn.allow_tf32 = True  # as PyTorch begins
-    try:
-        with full_precision(OnGpu()):
-            assert torch.get_float32_matmul_precision() == "highest"
-            assert not torch.backends.cudnn.allow_tf32
-        assert torch.get_float32_matmul_precision() == "highest"
         assert torch.backends.cudnn.allow_tf32
     finally:
         use_tf32(False)
