@@ -26,11 +26,10 @@ def evaluate_attack(
 ) -> DirectionMetrics:
     """Rank true and adversarial captions together for every image; `recall_sum` is a column of UniVSE's table 2.
 
-    An adversarial caption is a true one with a word replaced or added so that it no longer describes its image. Under
-    `shared` every image ranks all true captions and all adversarial ones (UniVSE, section 4.2: 1,000 images with five
-    captions of five adversarials each make 30,000 candidates); under `own` it ranks all true captions and only the
-    adversarials of its own captions (VSE-C). Either way the rank is that of the image's best caption. A tie with an
-    adversarial counts against the model: one that overlooks the replaced word gains nothing.
+    Under `shared` every image ranks all true captions and all adversarial ones (UniVSE, section 4.2); under `own` it
+    ranks all true captions and only the adversarials of its own captions (VSE-C). Either way the rank is that of the
+    image's best caption. A tie with an adversarial counts against the model: one that overlooks the replaced word gains
+    nothing.
 
     ``adversarial_AD`` are unit vectors, the adversarials of caption 0 first, then those of caption 1, and so on;
     ``adversarials_per_caption`` is one number for all captions or one for each, and may be 0. The other arguments are

@@ -62,8 +62,7 @@ def attribute_dependencies(captions: Iterable[tuple[Sequence[int], Sequence[tupl
     that the parser gives to several nouns ("a white dog and a white cat") is resolved by any of them; where all nouns
     are correct, or there is only one, there is nothing to resolve and the dependency is left out.
 
-    Of each caption the noun ids of its objects are given, and its (adjective id, noun id) pairs; a noun of a pair that
-    is not among them is a ValueError.
+    Each caption has the noun ids of its objects, and its (adjective id, noun id) pairs; any other noun is a ValueError.
     """
 
     def questions(nouns: Sequence[int], pairs: Sequence[Words]) -> Iterable[list[Words]]:
@@ -75,10 +74,8 @@ def attribute_dependencies(captions: Iterable[tuple[Sequence[int], Sequence[tupl
 def relation_dependencies(captions: Iterable[tuple[Sequence[int], Sequence[tuple[int, int, int]]]]) -> Dependencies:
     """Ask of every relation of a caption which of its nouns are subject and object (UniVSE, section 4.4, figure 7).
 
-    The candidates of a relation are all ordered pairs of two different nouns, 3 x (3 - 1) = 6 for three nouns; those
-    that the parser found are correct. Repeated words, several correct candidates, dependencies without a choice and
-    errors are treated as in `attribute_dependencies`. A relation of a noun to itself ("a boy beside a boy") is no
-    candidate; a relation that the parser found only between such is left out.
+    The candidates of a relation are all ordered pairs of two different nouns; those that the parser found are correct.
+    All else is as in `attribute_dependencies`. A relation of a noun to itself ("a boy by a boy") is not a candidate.
 
     Of each caption the noun ids of its objects are given, and its (subject, relation, object) ids.
     """

@@ -61,22 +61,12 @@ def _draw_weights(axes: Axes, weights: Mapping[int, Sequence[float]]) -> None:
     axes.set_ylim(lowest * 1.1, min(highest * 1.15, 1.08) if highest <= 1 else highest * 1.15)
     axes.set_xlim(0.5 - 0.01 * max(weights), max(weights) + 0.5)
     axes.plot([], [], color=GREY, linestyle=":", linewidth=1.3, label="mean pooling: 1/N")
-    _draw_max_pooling(axes)
+    star: dict[str, Any] = {"color": OKABE_ITO["black"], "marker": "*", "markersize": 11, "linestyle": "none"}
+    axes.plot([1], [1], label="max pooling: 1 at rank 1", **star)
     longest = max(weights)
     spaced = [tick for tick in MaxNLocator(nbins=9, integer=True).tick_values(0, longest) if 1 < tick <= longest]
     axes.xaxis.set_major_locator(FixedLocator([1, *spaced]))
     axes.legend(frameon=False, fontsize=9, loc="best")
-
-
-def _draw_max_pooling(axes: Axes) -> None:
-    """Mark max pooling as a star, or as an arrow upwards where a weight of 1 lies far above the learned ones."""
-    label = "max pooling: 1 at rank 1"
-    if axes.get_ylim()[1] >= 1:
-        axes.plot([1], [1], color=OKABE_ITO["black"], marker="*", markersize=11, linestyle="none", label=label)
-        return
-    arrow = {"arrowstyle": "-|>", "color": OKABE_ITO["black"], "linewidth": 1.4}
-    axes.annotate("", xy=(1, 1.0), xytext=(1, 0.88), xycoords=axes.get_xaxis_transform(), arrowprops=arrow)
-    axes.plot([], [], color=OKABE_ITO["black"], marker=r"$\uparrow$", markersize=9, linestyle="none", label=label)
 
 
 def plot_alpha_sweep(

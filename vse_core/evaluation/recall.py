@@ -142,10 +142,9 @@ def rank_retrieval(
 ) -> dict[int, RetrievalRanks]:
     """Rank both ways within the folds of one or several cuts, with one pass over the similarities; the ranks by folds.
 
-    The images are cut into blocks and the captions with them, so that a block of images and the captions of the same
-    block make a tile with all relevant pairs of either. These tiles come first; all other tiles are compared with a
-    query's best relevant item in them. Every similarity is computed once, for all directions and cuts, on the members'
-    device. ``folds`` are numbers of folds: 1 is the whole gallery, 5 is COCO 1K.
+    The images are cut into blocks and the captions with them, so that a block of images and its own captions make a
+    tile with all relevant pairs of either. These tiles come first. Every similarity is computed once, for all
+    directions and cuts, on the members' device. ``folds`` are numbers of folds: 1 is the whole gallery, 5 is COCO 1K.
     """
     sizes = {(len(images), len(texts)) for images, texts in members}
     if len(sizes) != 1:

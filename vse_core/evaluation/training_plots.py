@@ -9,8 +9,6 @@ from matplotlib.ticker import MaxNLocator
 
 from vse_core.evaluation.plots import OKABE_ITO, figure_with_axes, star
 
-# Above this number of points single steps are noise, and a running median carries the message.
-_SMOOTH_FROM_POINTS = 60
 _LINES = (
     ("blue", "o", "-"),
     ("vermillion", "s", "--"),
@@ -50,13 +48,7 @@ def plot_negatives(numbers: Mapping[str, tuple[Sequence[int], Sequence[float]]])
     figure, axes = figure_with_axes(7.5, 4.2)
     for (colour, _, dash), (name, (steps, values)) in zip(_LINES, numbers.items(), strict=False):
         label = f"{name}: {values[0]:g} at first, {values[-1]:g} at last"
-        if len(values) < _SMOOTH_FROM_POINTS:
-            axes.plot(steps, values, color=OKABE_ITO[colour], linestyle=dash, linewidth=1.8, label=label)
-            continue
-        axes.plot(steps, values, color=OKABE_ITO[colour], linewidth=0.7, alpha=0.35)
-        median, window = _running_median(np.asarray(values, dtype=np.float64))
-        smooth = f"{label}; median of {window} points"
-        axes.plot(steps, median, color=OKABE_ITO[colour], linestyle=dash, linewidth=2.0, label=smooth)
+        axes.plot(steps, values, color=OKABE_ITO[colour], linestyle=dash, linewidth=1.2, label=label)
     axes.set(ylim=(0, None), xlabel="optimiser step", ylabel="negatives of each pair, K")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, fontsize=9)
@@ -67,9 +59,3 @@ def _check(runs: Mapping[str, Sequence[float]], unit: str) -> None:
     if not 0 < len(runs) <= len(_LINES) or not all(map(len, runs.values())):
         counts = {name: len(values) for name, values in runs.items()}
         raise ValueError(f"1 to {len(_LINES)} runs of one {unit} at least can be plotted; got {counts}")
-
-
-def _running_median(values: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the median of a centred window, cut short at both ends, and the number of points in the window."""
-    half = max(2, len(values) // 80)
-    return np.array([np.median(values[max(0, at - half) : at + half + 1]) for at in range(len(values))]), 2 * half + 1

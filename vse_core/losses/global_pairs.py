@@ -29,12 +29,8 @@ Sums = dict[str, Tensor]
 class Block:
     """Similarities of A anchors with C candidates, of which anchor a's own is the one at ``first + a``.
 
-    Attributes:
-        sims_AKC: of every view of a pair's image.
-        sims_AC: of the pair, the views combined.
-        negative_AC: true where the candidate is a negative.
-        first: the place of the first anchor in the global batch.
-        of_images: whether the anchors are images.
+    ``sims_AKC`` are those of every view, ``sims_AC`` of the views combined; ``negative_AC`` is true for candidates that
+    are negatives; ``first`` is the first anchor's position in the global batch.
     """
 
     sims_AKC: Tensor
@@ -68,15 +64,10 @@ class GlobalPairs:
     losses of both directions need. More than :data:`BLOCK` are computed in blocks of anchors, and again in the backward
     pass, so that memory does not grow with the square of the batch.
 
-    Args:
-        images: this process's images, whose rows belong to those of `texts`.
-        texts: this process's captions.
-        image_ids_b: equal where two captions belong to one image.
-        counts: the pairs of each process, in order.
-        mask_same_image: do not take other captions of the same image as negatives (the released VSE-infinity code
-            does).
-        compare: similarities (B, K, C) of all views of images with captions.
-        combine: one similarity of the views'.
+    Row i of this process's images and of its captions belong together; ``image_ids_b`` are equal for captions of one
+    image, which ``mask_same_image`` does not take as negatives (the released VSE-infinity code does); ``counts`` are
+    the pairs of each process, in order. ``compare`` gives the similarities (B, K, C) of all views of images with
+    captions, ``combine`` one of the views'.
     """
 
     def __init__(

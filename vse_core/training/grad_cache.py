@@ -22,25 +22,20 @@ _Context = Callable[[], contextlib.AbstractContextManager[None]]
 class ChunkedModel(nn.Module):
     """Encode a batch chunk by chunk, holding the activations of one chunk of pairs only (GradCache, Gao et al. 2021).
 
-    Chunks are encoded without keeping what their gradients need. The backward pass arrives at the embeddings of the
-    whole batch first, and then encodes each chunk once more for its gradient: a second forward pass is the price. The
-    gradients are those of the batch encoded at once, over several processes too (DistributedDataParallel is around this
-    module). Both times a chunk has the same random numbers, so dropout is the same function in both.
+    Chunks are encoded without keeping what their gradients need, and once more in the backward pass, with the same
+    random numbers: a second forward pass is the price. The gradients are those of the batch encoded at once, over
+    several processes too (DistributedDataParallel is around this module).
 
-    Batch norm: the statistics of a region encoder's MLP are those of the whole global batch. Their sums over the chunks
-    are taken before anything is encoded, at the price of a third pass up to there, and take part in the gradient. A
-    backbone's batch norms have fixed statistics, for which chunks make no difference.
+    Batch norm: the statistics of a region encoder's MLP are those of the global batch. Their sums over the chunks are
+    taken before anything is encoded, at the price of a third pass up to there, and take part in the gradient.
 
     Differs from the batch encoded at once: dropout draws other numbers, as it does on another number of processes.
 
     Args:
         model: called with inputs of B pairs each, of which a slice of rows can be taken, and giving outputs that
-            :func:`~vse_core.outputs.join_outputs` concatenates. Where a module around the towers compares the whole
-            batch (:class:`~vse_core.models.adversarial.AdversarialModel`) the towers in it are made chunked.
-        chunk_size: pairs that are encoded at once.
-
-    Raises:
-        ValueError: a chunk is not of at least one pair.
+            :func:`~vse_core.outputs.join_outputs` concatenates. If a module around the towers compares the complete
+            batch (:class:`~vse_core.models.adversarial.AdversarialModel`), the towers in it are made chunked.
+        chunk_size: pairs that are encoded at once; below 1 is a ValueError.
     """
 
     def __init__(self, model: nn.Module, chunk_size: int) -> None:

@@ -27,10 +27,7 @@ class NonFiniteLossError(RuntimeError):
 
 @dataclass(frozen=True)
 class LocalBatch:
-    """The arguments of the model and integer image ids for this process's part of a global batch.
-
-    ``counts`` are the pairs of each process, in order; their sum is the global batch.
-    """
+    """The arguments of the model, integer image ids, and the pairs of each process of a global batch, in order."""
 
     inputs: Sequence[Any]
     image_ids_b: Tensor
@@ -41,11 +38,8 @@ class LocalBatch:
 class StepResult:
     """Losses and norms of one step; tensors stay on their device so that logging decides when to wait for them.
 
-    Attributes:
-        loss: the global batch's loss, averaged over the batches of the step.
-        parts: its named parts, likewise.
-        gradient_norm: global L2 norm before clipping.
-        scale: factor of the loss against underflow of gradients, 1 but in fp16.
+    ``loss`` and ``parts`` are the global batch's, averaged over the batches of the step; ``gradient_norm`` is the L2
+    norm before clipping, ``scale`` the factor of the loss against underflow of gradients, 1 but in fp16.
     """
 
     loss: Tensor

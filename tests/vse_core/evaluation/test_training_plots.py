@@ -29,20 +29,11 @@ def test_convergence_needs_runs_that_can_be_told_apart(rsums: Any) -> None:
         plot_convergence(rsums, "dev")
 
 
-def test_few_negatives_are_drawn_as_they_are() -> None:
+def test_negatives_are_drawn_as_they_are() -> None:
     (axes,) = plot_negatives({"a": ([10, 20, 30], [100.0, 8.0, 4.0])}).axes
     (line,) = axes.get_lines()
     assert (list(line.get_xdata()), list(line.get_ydata())) == ([10, 20, 30], [100.0, 8.0, 4.0])
     assert line.get_label() == "a: 100 at first, 4 at last"
     assert axes.get_ylim()[0] == 0
-
-
-def test_many_negatives_get_a_running_median() -> None:
-    values = [float(number % 7) for number in range(100)]
-    (axes,) = plot_negatives({"a": (range(1, 101), values)}).axes
-    steps, median = axes.get_lines()
-    assert list(steps.get_ydata()) == values
-    assert median.get_ydata()[50] == sorted(values[48:53])[2]
-    assert "median of 5 points" in median.get_label()
     with pytest.raises(ValueError, match="1 to 5 runs of one step"):
         plot_negatives({"a": ([], [])})
