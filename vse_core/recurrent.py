@@ -16,19 +16,17 @@ def gru_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
     They are zero beyond a sequence's end.
     """
     if torch.onnx.is_in_onnx_export():
-        return _mean_of_directions(gru, _onnx_states(gru, inputs_BNE, lengths_B))
+        return _onnx_states(gru, inputs_BNE, lengths_B)
     if inputs_BNE.is_cuda:
         return unpacked_states(gru, inputs_BNE, lengths_B)
     packed = pack_padded_sequence(inputs_BNE, lengths_B, batch_first=True, enforce_sorted=False)
-    if _is_for_packed_gru(inputs_BNE):
-        each_once = packed._replace(data=torch.arange(len(packed.data)))
-        return _padded(packed._replace(data=packed_gru_states(gru, packed.data, each_once)), inputs_BNE.shape[1])
-    return _mean_of_directions(gru, _padded(gru(packed)[0], inputs_BNE.shape[1]))
+    each_once = packed._replace(data=torch.arange(len(packed.data)))
+    return _padded(packed._replace(data=packed_gru_states(gru, packed.data, each_once)), inputs_BNE.shape[1])
 
 
 def word_states(gru: nn.GRU, embedding: nn.Embedding, tokens_BN: Tensor, lengths_B: Tensor) -> Tensor:
     """Return ``gru_states`` of word vectors; on a CPU, a word of the batch is projected to the GRU's width once."""
-    if not _is_for_packed_gru(tokens_BN):
+    if torch.onnx.is_in_onnx_export() or tokens_BN.is_cuda:
         return gru_states(gru, embedding(tokens_BN), lengths_B)
     words_U, places_BN = tokens_BN.unique(return_inverse=True)
     packed = pack_padded_sequence(places_BN, lengths_B, batch_first=True, enforce_sorted=False)
@@ -58,11 +56,6 @@ def unpacked_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tenso
     return states_BNH.masked_fill(is_padding_BN1, 0.0)
 
 
-def _is_for_packed_gru(inputs: Tensor) -> bool:
-    compiled = torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export()
-    return inputs.device.type == "cpu" and not compiled
-
-
 def _forward_states(gru: nn.GRU, direction: str, inputs_BNE: Tensor) -> Tensor:
     """The states of one direction, whose weights cuDNN wants one behind the other in memory."""
     weights = [getattr(gru, name + direction) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
@@ -83,15 +76,8 @@ def _padded(states: PackedSequence, length: int) -> Tensor:
     return states_BNH
 
 
-def _mean_of_directions(gru: nn.GRU, states_BNH: Tensor) -> Tensor:
-    if not gru.bidirectional:
-        return states_BNH
-    forward_BNH, backward_BNH = states_BNH.chunk(2, dim=-1)
-    return (forward_BNH + backward_BNH) / 2
-
-
 def _onnx_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
-    """The states (B, N, R * H) by ONNX's operator, which takes lengths; PyTorch's exporter would unroll the steps."""
+    """The states (B, N, H) by ONNX's operator, which takes lengths; PyTorch's exporter would unroll the steps."""
     directions = ("_l0", "_l0_reverse") if gru.bidirectional else ("_l0",)
     weights, recurrent, biases_in, biases = (
         torch.stack([_onnx_gates(getattr(gru, name + direction)) for direction in directions])
@@ -109,7 +95,7 @@ def _onnx_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
         dtype=inputs_BNE.dtype,
         shape=(count, len(directions), batch, gru.hidden_size),
     )
-    return states_NRBH.permute(2, 0, 1, 3).flatten(2)
+    return states_NRBH.mean(dim=1).transpose(0, 1)
 
 
 def _onnx_gates(rows: Tensor) -> Tensor:

@@ -19,16 +19,17 @@ from pipelines.schema.error import ConfigError
 PRESETS = Path(__file__).resolve().with_name("presets")
 DISCRIMINATORS = ("name", "format", "extractor")
 # Settings of earlier versions, accepted at the value that turned them off.
-REMOVED: dict[tuple[str, str], Any] = {
-    ("dataset", "averaged"): False,
-    ("loss", "view_orthogonality"): 0,
-    ("training", "view_dropout"): 0,
-    ("training", "profile_steps"): 0,
-    ("features", "shard_mb"): None,
-    ("training", "compile"): False,
-    ("training", "ema_decay"): None,
-    ("training", "layer_decay"): None,
-    ("training", "norm_weight_decay"): None,
+REMOVED: dict[str, Any] = {
+    "dataset.averaged": False,
+    "loss.view_orthogonality": 0,
+    "training.view_dropout": 0,
+    "training.profile_steps": 0,
+    "features.shard_mb": None,
+    "training.compile": False,
+    "training.ema_decay": None,
+    "training.layer_decay": None,
+    "training.norm_weight_decay": None,
+    "model.image.block_epochs": 0,
 }
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
@@ -149,10 +150,19 @@ def merged(layers: Iterable[Layer]) -> dict[str, Any]:
             values.pop("model", None)
         # The root has a `name` too, but there it is no variant.
         values = {**values, **{key: _merge(values.get(key), value) for key, value in layer.values.items()}}
-    for (section, key), off in REMOVED.items():
-        if key in (given := _mapping(values, section)) and given[key] == off:
-            values[section] = {name: value for name, value in given.items() if name != key}
+    for key, off in REMOVED.items():
+        values = _without(values, key.split("."), off)
     return values
+
+
+def _without(values: Any, keys: Sequence[str], value: Any) -> Any:
+    """Return nested mappings without what is under the keys, if it is the value."""
+    if not isinstance(values, dict) or keys[0] not in values:
+        return values
+    key, *others = keys
+    if others:
+        return {**values, key: _without(values[key], others, value)}
+    return {name: given for name, given in values.items() if name != key or given != value}
 
 
 def _mapping(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -22,8 +22,8 @@ class PixelEncoder(Protocol):
     cells: int
     class_tokens: int
 
-    def fix_blocks(self, count: int) -> None:
-        """Freeze the first blocks of the network."""
+    def freeze(self, frozen: bool) -> None:
+        """Keep the network as it is, or train it."""
 
 
 @runtime_checkable

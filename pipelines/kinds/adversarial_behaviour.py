@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor, nn
+from torch import Tensor
 
 from pipelines.kinds import LossConfig
 from pipelines.kinds.adversarial import VseCLoss
@@ -28,9 +28,7 @@ from preprocessing.captions.relatedness import Relatedness
 from preprocessing.loading.batch import Batch, pad_tokens
 from preprocessing.loading.loader import CaptionInputs
 from preprocessing.shards.reader import ShardReader
-from vse_core.models import TwoTower
 from vse_core.models.adversarial import AdversarialModel
-from vse_core.training.grad_cache import ChunkedModel
 
 ADVERSARIAL = "adversarial.jsonl"
 
@@ -64,11 +62,6 @@ def _train_inputs(
         return {"tokens_PL": tokens_PL, "lengths_P": lengths_P}
 
     return inputs
-
-
-def _trained(encoders: nn.Module) -> nn.Module:
-    assert isinstance(encoders, TwoTower | ChunkedModel)
-    return AdversarialModel(encoders)
 
 
 def _step_inputs(loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int) -> tuple[Any, ...]:
@@ -109,4 +102,4 @@ def _adversarial_captions(path: Path, reader: ShardReader) -> Iterator[list[str]
             yield texts.get((meta["image_id"], caption["caption_id"]), [])
 
 
-BEHAVIOUR = Behaviour(prepare=_prepare, train_inputs=_train_inputs, trained=_trained, step_inputs=_step_inputs)
+BEHAVIOUR = Behaviour(prepare=_prepare, train_inputs=_train_inputs, trained=AdversarialModel, step_inputs=_step_inputs)

@@ -68,9 +68,9 @@ class ImageEncoder(Encoder):
 
     takes_pixels: ClassVar[bool] = False
 
-    def fixed_blocks(self, epoch: int) -> int:  # noqa: ARG002
-        """Return the number of a network's four blocks that stay as they are in an epoch."""
-        return 0
+    def is_frozen(self, epoch: int) -> bool:  # noqa: ARG002
+        """Return whether a network stays as it is in an epoch."""
+        return False
 
     def release(self, steps_per_epoch: int) -> tuple[int, int]:  # noqa: ARG002
         """Return the steps of the second rise of the learning rate, and the step at which it begins."""
@@ -124,7 +124,7 @@ class BackboneImageEncoderConfig(ImageEncoder):
 
     takes_pixels: ClassVar[bool] = True
     files: ClassVar[tuple[str, ...]] = ("weights",)
-    others: ClassVar[set[str]] = {"frozen_epochs", "block_epochs", "release_warmup", "learning_rate_factor"}
+    others: ClassVar[set[str]] = {"frozen_epochs", "release_warmup", "learning_rate_factor"}
 
     name: Literal["backbone"]
     pooling: PoolingConfig = Field(description="aggregator of the projected cells")
@@ -144,9 +144,6 @@ class BackboneImageEncoderConfig(ImageEncoder):
     frozen_epochs: Int = Field(
         ge=0, description="epochs at the start with the complete network frozen (VSE-infinity: 1)"
     )
-    block_epochs: Int = Field(
-        0, ge=0, description="epochs between the release of its four blocks, last block first; 0 releases all at once"
-    )
     release_warmup: DurationField = Field(
         Duration(0, "step"),
         description="linear rise of all rates once it is fine-tuned (VSE-infinity paper: 1 epoch)",
@@ -155,11 +152,9 @@ class BackboneImageEncoderConfig(ImageEncoder):
         gt=0, le=1, description="share of training.learning_rate (VSE-infinity: 0.1 from ImageNet, 0.01 from detectors)"
     )
 
-    def fixed_blocks(self, epoch: int) -> int:
-        """Return 4 at first, then 3 to 0: its blocks are released together or one by one, the last block first."""
-        if epoch < self.frozen_epochs:
-            return 4
-        return max(0, 3 - (epoch - self.frozen_epochs) // self.block_epochs) if self.block_epochs else 0
+    def is_frozen(self, epoch: int) -> bool:
+        """Return whether the network stays as it is in an epoch, as at the start."""
+        return epoch < self.frozen_epochs
 
     def release(self, steps_per_epoch: int) -> tuple[int, int]:
         """Return the warmup, and the first step of the fine-tuning."""

@@ -127,12 +127,12 @@ class Trainer:
         Raises NonFiniteLossError or CollapseError; the weights of the last checkpoint are sound.
         """
         self._restore()
-        wrapped, fixed = None, 0
+        wrapped, frozen = None, False
         for epoch in range(self.progress.epoch, self.training.epochs):
-            if wrapped is None or self.settings.model.image.fixed_blocks(epoch) != fixed:
+            if wrapped is None or self.settings.model.image.is_frozen(epoch) != frozen:
                 wrapped = None  # it lets go of the parameters before the next one takes them
-                fixed = self.settings.model.image.fixed_blocks(epoch)
-                wrapped = self._wrapped(fixed)
+                frozen = self.settings.model.image.is_frozen(epoch)
+                wrapped = self._wrapped(frozen)
             self._train_epoch(wrapped, epoch)
             self._finish_epoch(epoch)
         if not self.training.epochs and not self.progress.history:
@@ -177,10 +177,10 @@ class Trainer:
         write_feature_key(directory, self.settings.feature)
         self.kind.save_sidecars(directory, self.settings.kind_settings)
 
-    def _wrapped(self, fixed: int) -> nn.Module:
-        """Return the model ready for steps in which the first `fixed` blocks of a backbone stay as they are."""
+    def _wrapped(self, frozen: bool) -> nn.Module:
+        """Return the model ready for steps in which a backbone is trained, or stays as it is."""
         if isinstance(self.model.image_encoder, PixelEncoder):
-            self.model.image_encoder.fix_blocks(fixed)
+            self.model.image_encoder.freeze(frozen)
         chunk_size = self.training.chunk_size
         trained = self.kind.trained(self.model if chunk_size is None else ChunkedModel(self.model, chunk_size))
         if world_size() == 1 or self._is_sharded:

@@ -11,12 +11,9 @@ from torch.func import functional_call
 
 from vse_core.digests import first_line
 from vse_core.encoders.image import FeatureEncoder
-from vse_core.encoders.layers import layers_of
 from vse_core.encoders.networks import Architecture
 from vse_core.encoders.resnet import GridResNet
 
-# The parts a network is unfrozen in. Of a ResNet: stem and layer1, layer2, layer3, layer4.
-BLOCKS = 4
 # oneDNN's AVX2 kernel for 1x1 convolutions is safe from this number of input channels on.
 _SAFE_CHANNELS = 8
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -73,8 +70,8 @@ class BackboneEncoder(nn.Module):
         # The layout in which convolutions are fastest, on CPUs as on GPUs.
         self.backbone = _avoiding_overflow(network.to(memory_format=torch.channels_last))
         self.head = FeatureEncoder(shape.width, embed_dim, pooling, mlp=False)
-        self._block_of = {name: block for name, block in parameter_blocks(network).items() if name in shape.used}
-        self.fix_blocks(0)
+        self._used = shape.used
+        self.freeze(False)
         self.train()
 
     @property
@@ -82,15 +79,13 @@ class BackboneEncoder(nn.Module):
         """The aggregator."""
         return self.head.pooling
 
-    def fix_blocks(self, count: int) -> None:
-        """Keep the first blocks of the network as they are: 4 fixes all of it, 3 leaves a ResNet's layer4, 0 none.
+    def freeze(self, frozen: bool) -> None:
+        """Keep the network as it is, or train it.
 
         Wrap the model in DistributedDataParallel again afterwards: it remembers which parameters get gradients.
         """
-        if not 0 <= count <= BLOCKS:
-            raise ValueError(f"a backbone has {BLOCKS} blocks to fix, got {count}")
         for name, parameter in self.backbone.named_parameters():
-            parameter.requires_grad_(name in self._block_of and self._block_of[name] >= count)
+            parameter.requires_grad_(name in self._used and not frozen)
 
     def train(self, mode: bool = True) -> "BackboneEncoder":
         """Set the mode of all but the network's batch norms."""
@@ -120,23 +115,6 @@ class BackboneEncoder(nn.Module):
         if self._bgr:
             pixels_BCHW = pixels_BCHW.flip(1)
         return ((pixels_BCHW - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
-
-
-def parameter_blocks(network: nn.Module) -> dict[str, int]:
-    """The block, 0 to 3, of every parameter, for staged unfreezing.
-
-    A ResNet's blocks are its layers, the stem goes with the first (VSE-infinity's released code). Any other network is
-    cut at equal numbers of its stages or layers.
-    """
-    parts = layers_of(network)
-    blocks, current = {}, 0
-    for name, _ in network.named_parameters():
-        # Parameters are in the order of the network: what precedes a part belongs to the one before it.
-        current = next(
-            (BLOCKS * i // len(parts) for i, part in enumerate(parts) if name.startswith(f"{part}.")), current
-        )
-        blocks[name] = current
-    return blocks
 
 
 @dataclass(frozen=True)

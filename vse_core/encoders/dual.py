@@ -42,10 +42,10 @@ class DualImageEncoder(nn.Module):
         self.register_buffer("mean", torch.tensor(pixels["mean"]).reshape(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(pixels["std"]).reshape(3, 1, 1), persistent=False)
 
-    def fix_blocks(self, count: int) -> None:
-        """Raise ValueError unless nothing is to be fixed: a dual encoder is fine-tuned as a whole, or by LoRA."""
-        if count:
-            raise ValueError(f"a dual encoder has no blocks to fix, got {count}")
+    def freeze(self, frozen: bool) -> None:
+        """Raise ValueError if it is to stay as it is: a dual encoder is fine-tuned completely, or by LoRA."""
+        if frozen:
+            raise ValueError("a dual encoder is fine-tuned from the first epoch on, and cannot be frozen")
 
     def forward(self, pixels_BCHW: Tensor, kept_BN: Tensor) -> Tensor:  # noqa: ARG002
         """Encode pixels (B, 3, S, S), red first, from 0 to 255, into (B, 1, D) vectors of unit length."""

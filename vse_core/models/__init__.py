@@ -1,7 +1,7 @@
 """Whole models in one space, built from plain keyword arguments."""
 
 from vse_core.models.build import build_model
-from vse_core.models.bundle import from_pretrained, load_model, load_weights
+from vse_core.models.bundle import load_model, load_weights
 from vse_core.models.model import Model
 from vse_core.models.two_tower import TwoTower
 from vse_core.models.warm_start import start_from
@@ -10,7 +10,6 @@ __all__ = [
     "Model",
     "TwoTower",
     "build_model",
-    "from_pretrained",
     "load_model",
     "load_weights",
     "start_from",

@@ -7,7 +7,6 @@ from safetensors.torch import load_file
 
 from vse_core.digests import check_digests, damage_named
 from vse_core.models.build import build_model
-from vse_core.models.hub import MODEL, local_folder
 from vse_core.models.model import SPECIFICATION, WEIGHTS, Model
 from vse_core.registry import require
 
@@ -48,12 +47,6 @@ def _merge_updates(model: Model) -> None:
             layer.merge()
             model.set_submodule(name, layer.get_base_layer())
     model.specification = {**model.specification, "image": {**image, "lora": None}}
-
-
-def from_pretrained(name: str | Path, revision: str | None = None, device: str = "cpu") -> Model:
-    """Load a model from a folder, or by its name on the hub, in evaluation mode; errors are those of `load_model`."""
-    folder = local_folder(name, revision)
-    return load_model(folder / MODEL if (folder / MODEL).is_dir() else folder, device)
 
 
 def load_weights(model: Model, directory: Path) -> None:

@@ -1,7 +1,6 @@
 """The interface of models: two encoders whose outputs are compared."""
 
 import json
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +11,6 @@ from torch import Tensor, nn
 
 from vse_core import registry
 from vse_core.digests import write_digests
-from vse_core.models.hub import CARD, card_text, push_folder
 from vse_core.outputs import Texts
 
 WEIGHTS = "model.safetensors"
@@ -53,23 +51,6 @@ class Model(nn.Module, ABC):
                 options = {key: value for key, value in content[side].items() if key != "weights"}
                 content[side] = {**options, **encoder.rebuilt_by}
         return content
-
-    def save_pretrained(self, directory: Path | str, card: str = "") -> None:
-        """Write the model with a card, Markdown without metadata: ``model.safetensors``, ``model.json``, ``README.md``.
-
-        :func:`~vse_core.models.from_pretrained` loads it.
-        """
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        self.save(directory)
-        text = card or "# A visual-semantic embedding\n\n`vse_core.models.from_pretrained` loads it.\n"
-        (directory / CARD).write_text(card_text(text), encoding="utf-8")
-
-    def push_to_hub(self, repository: str, card: str = "", private: bool = False) -> str:
-        """Upload the model as :meth:`save_pretrained` writes it to OWNER/NAME, and return the commit's address."""
-        with tempfile.TemporaryDirectory(prefix="vse-hub-") as folder:
-            self.save_pretrained(folder, card)
-            return push_folder(Path(folder), repository, private)
 
     def encode_images(self, images: Tensor, lengths_or_mask: Tensor) -> Any:
         """Encode features (B, N, F) with their lengths (B,), or pixels and a mask of cells to keep, into `Images`."""

@@ -308,7 +308,8 @@ def test_projections_are_views() -> None:
 
 
 def test_a_removed_setting_may_be_off() -> None:
-    load_config(None, ["loss.view_orthogonality=0", "training.view_dropout=0", "dataset.averaged=false"])
+    off = ["loss.view_orthogonality=0", "training.view_dropout=0", "dataset.averaged=false"]
+    load_config(None, [*off, "model.image.block_epochs=0"])
     assert "unknown key" in message("loss.view_orthogonality=0.1")
 
 

@@ -197,7 +197,7 @@ def test_backbones(name: str, tmp_path: Path) -> None:
 def test_grids_hold_the_cnn_for_an_epoch_and_start_anew(name: str, tmp_path: Path) -> None:
     config = preset(name, tmp_path, PICTURES)
     image, training = config.model.image, config.training
-    assert (image.frozen_epochs, image.block_epochs) == (1, 0)
+    assert image.frozen_epochs == 1
     # The rise after the release is VSE-infinity's; nothing of VSE+2AD's has it.
     assert str(image.release_warmup) == ("0 steps" if name.startswith("vse_2ad") else "1 epoch")
     assert (training.size_augmentation, training.image_augmentation) == ("grid", True)

@@ -18,7 +18,7 @@ from preprocessing.features import load_image
 from tests.dual_encoders import SIDE, dual_specification, write_dual_encoder
 from tests.pipelines.tiny_bundle import write_tiny_bundle, write_tiny_unified_bundle
 from vse_core.encoders.pretrained import architecture_of
-from vse_core.models import build_model, from_pretrained, load_model, load_weights
+from vse_core.models import build_model, hub, load_weights
 from vse_core.models.onnx import OnnxError, export_onnx, onnx_difference
 
 TEXTS = ["a red circle", "two small blue squares above a big green triangle on the left", "a square"]
@@ -170,7 +170,7 @@ def test_hgr_is_refused_with_its_reason(tmp_path: Path) -> None:
         export_onnx(model, tmp_path)
 
 
-def test_a_model_is_pushed_as_it_is_saved(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_pushed(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, Any]] = []
 
     class Api:
@@ -179,15 +179,12 @@ def test_a_model_is_pushed_as_it_is_saved(exported: Path, tmp_path: Path, monkey
 
         def upload_folder(self, folder_path: Path, repo_id: str) -> str:
             calls.append(("files", sorted(path.name for path in Path(folder_path).iterdir())))
-            again = from_pretrained(folder_path)
-            torch.testing.assert_close(again.state_dict(), load_model(exported / "model").state_dict())
             return f"https://hub/{repo_id}"
 
-    monkeypatch.setattr("huggingface_hub.HfApi", Api)
-    address = from_pretrained(exported).push_to_hub("me/vse", "# Mine\n", private=True)
-    assert address == "https://hub/me/vse"
+    monkeypatch.setattr(hub, "HfApi", Api)
+    assert hub.push_folder(exported, "me/vse", private=True) == "https://hub/me/vse"
     assert calls[0] == ("create", ("me/vse", True, True))
-    assert {"README.md", "model.json", "model.safetensors"} <= set(calls[1][1])
+    assert {"README.md", "model", "extractor"} <= set(calls[1][1])
 
 
 def test_command_refuses_a_folder_that_is_there_and_plans_without_writing(
