@@ -75,7 +75,7 @@ def rank_states(gru: nn.GRU, codes_NP: Tensor, sizes_U: Tensor) -> Tensor:
     On a CPU, where the steps of so small a GRU cost more than its products, both directions take them together, as one
     GRU of twice the width. States at or beyond a size mean nothing.
     """
-    codes_UNP = codes_NP.expand(len(sizes_U), -1, -1)
+    codes_UNP = codes_NP.expand(sizes_U.shape[0], -1, -1)  # `len` would fix the number in an exported graph
     if codes_NP.device.type != "cpu" or torch.onnx.is_in_onnx_export():
         return gru_states(gru, codes_UNP, sizes_U)
     backwards_UN = (sizes_U.unsqueeze(-1) - 1 - torch.arange(len(codes_NP))).clamp(min=0)
