@@ -73,7 +73,8 @@ class Guard:
         self._hosts = hosts
         self._requests = limits.Shares(limits.MAX_REQUESTS, "requests")
         self._bodies = limits.Shares(limits.MAX_BODIES, "uploads")
-        self._queue = limits.WorkQueue(limits.QUEUE_SECONDS, replicas * limits.PER_REPLICA)
+        self._searches = limits.Shares(replicas * limits.MAX_SEARCHES, "searches")
+        self._turns = asyncio.Semaphore(replicas * limits.PER_REPLICA)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an ASGI request."""
@@ -128,8 +129,12 @@ class Guard:
             async def received() -> Message:
                 return next(body, None) or await receive()
 
-            async with self._queue.turn(client):
-                await self._app(scope, received, answer)
+            self._searches.take(client)
+            try:
+                async with self._turns:
+                    await self._app(scope, received, answer)
+            finally:
+                self._searches.give_back(client)
         finally:
             self._bodies.give_back(client, sum(map(len, parts)))
 

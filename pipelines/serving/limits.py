@@ -1,10 +1,6 @@
 """The limits of the service: sizes, times, and what all clients and each of them may hold at a time."""
 
-import asyncio
-import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -25,8 +21,8 @@ MAX_ASPECT = 10
 ARRIVAL_SECONDS = 10
 # From the arrival of a request to its answer.
 ANSWER_SECONDS = 30
-# The work that waits, by the time that it takes.
-QUEUE_SECONDS = 8.0
+# Requests of a replica that wait or are answered at a time.
+MAX_SEARCHES = 128
 # Requests that a replica works on at a time, and so the most that it embeds together.
 PER_REPLICA = 16
 # A search waits as long for others to be embedded with.
@@ -35,8 +31,6 @@ BATCH_SECONDS = 0.005
 # requests arrive, wait or are answered at a time, whose bodies are in memory.
 MAX_CONNECTIONS = MAX_REQUESTS = 512
 MAX_BODIES = 128 * 1024 * 1024
-
-_NEWEST = 0.1  # weight of the newest request in the moving average of what one takes
 
 
 @cache
@@ -62,56 +56,22 @@ class Shares:
     It belongs to one event loop.
     """
 
-    def __init__(self, limit: float, what: str) -> None:
+    def __init__(self, limit: int, what: str) -> None:
         self.limit = limit
         self._what = what
         self._used: Counter[str] = Counter()
 
-    def take(self, client: str, amount: float = 1) -> None:
+    def take(self, client: str, amount: int = 1) -> None:
         """Give a client some of it, or refuse the client's request."""
         for status, used, limit in ((429, self._used[client], self.limit / 2), (503, self._used.total(), self.limit)):
             if used + amount > limit:
                 who = " from this address" if status == 429 else ""
                 message = f"too many {self._what} at once{who}; try again in a moment"
                 raise RequestError(status, message, {"Retry-After": "1"})
-        self._used[client] += amount  # type: ignore[assignment]  # counters of floats count as well
+        self._used[client] += amount
 
-    def give_back(self, client: str, amount: float = 1) -> None:
+    def give_back(self, client: str, amount: int = 1) -> None:
         """Take back what a client was given."""
-        self._used[client] -= amount  # type: ignore[assignment]
-        if self._used[client] <= 1e-9:
+        self._used[client] -= amount
+        if not self._used[client]:
             del self._used[client]
-
-
-class WorkQueue:
-    """A queue of a length in seconds: a request is admitted if the work before it takes less; `workers` work at a time.
-
-    The time that a request takes is the average time between two answers while there is work, so that it needs no
-    measurement beforehand, whatever the model, the machine and the number of replicas.
-    """
-
-    def __init__(self, seconds: float, workers: int) -> None:
-        self._shares = Shares(seconds, "searches")
-        self._workers = asyncio.Semaphore(workers)
-        self._each = 0.0
-        self._running = 0
-        self._last_answer = 0.0
-
-    @asynccontextmanager
-    async def turn(self, client: str) -> AsyncIterator[None]:
-        """Wait for a client's turn within an ``async with`` statement, which ends when the request is answered."""
-        # Two requests of a client are always admitted: their answers shorten the average after a long pause.
-        seconds = min(self._each, self._shares.limit / 4)
-        self._shares.take(client, seconds)
-        if not self._running:
-            self._last_answer = time.monotonic()
-        self._running += 1
-        try:
-            async with self._workers:
-                yield
-        finally:
-            self._running -= 1
-            self._shares.give_back(client, seconds)
-            now = time.monotonic()
-            self._each += _NEWEST * (now - self._last_answer - self._each)
-            self._last_answer = now
