@@ -1,4 +1,4 @@
-# The project's commands; `make` alone lists them. Everything runs in .venv, which is set up where it is missing or outdated.
+# The project's commands; `make` alone lists them. Everything runs in .venv, which is set up if it is missing or outdated.
 
 PYTHON ?= python3
 VENV := .venv

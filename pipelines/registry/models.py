@@ -66,7 +66,7 @@ def resolve(client: MlflowClient, reference: str) -> tuple[str, str]:
     NAME alone means the champion, or the newest version if there is none. The reason is "" if the reference itself has
     a version.
 
-    Raises RegistryError if there is no such model, alias or version; the message lists what there is.
+    Raises RegistryError if this model, alias or version does not exist; the message lists those that do.
     """
     match = _REFERENCE.fullmatch(reference.removeprefix("models:/"))
     if match is None:
@@ -75,7 +75,7 @@ def resolve(client: MlflowClient, reference: str) -> tuple[str, str]:
     versions = [int(version.version) for version in _versions(client, name)]
     if not versions:
         names = ", ".join(sorted(model.name for model in client.search_registered_models())) or "none"
-        raise RegistryError(f"there is no registered model {name!r}; registered models: {names}")
+        raise RegistryError(f"{name!r} is not a registered model; registered models: {names}")
     if number is not None:
         if int(number) not in versions:
             known = ", ".join(map(str, sorted(versions)))
@@ -149,11 +149,13 @@ def tag_version(name: str, version: int, tags: Mapping[str, str], tracking_uri: 
 
 
 def _client(tracking_uri: str) -> MlflowClient:
-    """Return a client of a server or database; RegistryError if there is no such database, or TrackingError."""
+    """Return a client of a server or database; raises RegistryError if a database does not exist, or TrackingError."""
     database = tracking_uri.removeprefix("sqlite:///")
     if database != tracking_uri and not Path(database).is_file():
         # MLflow would make an empty one.
-        raise RegistryError(f"there is no MLflow database {database}: run the pipeline first, or name another address")
+        raise RegistryError(
+            f"the MLflow database {database} does not exist: run the pipeline first, or name another address"
+        )
     return connect(tracking_uri)
 
 
@@ -181,8 +183,8 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
 
     A registered bundle is MLflow's own directory if that is on this machine, else a copy. No code that is registered
     with the model runs. The reference is NAME, NAME@ALIAS, NAME/VERSION, a `models:/` URI, or a directory. Raises
-    RegistryError if there is no such model, it is not of this pipeline, or MLflow does not answer, and DigestError if a
-    file of it was changed or is missing, or another version of this program has registered it.
+    RegistryError if the model does not exist or is not of this pipeline, or MLflow does not answer, and DigestError if
+    a file of it was changed or is missing, or another version of this program has registered it.
     """
     pinned = pin(reference, tracking_uri)
     if not Path(pinned).is_absolute():
@@ -239,7 +241,7 @@ def check_model(reference: str, tracking_uri: str) -> str:
 
 
 def _versions(client: MlflowClient, name: str) -> list[ModelVersion]:
-    """Return all versions of a model, newest first; none if there is no such model."""
+    """Return all versions of a model, newest first; none if it does not exist."""
     quoted = name.replace("'", "''")
     found = client.search_model_versions(f"name = '{quoted}'", max_results=10_000)
     return sorted(found, key=lambda version: int(version.version), reverse=True)

@@ -132,7 +132,7 @@ async def _answer_http(request: Request, error: Exception) -> JSONResponse:
     if error.status_code == 405:
         message = f"{request.method} is not for this path; use {(error.headers or {}).get('Allow', 'another')}"
     elif error.status_code == 404:
-        message = "there is nothing at this path"
+        message = "nothing is at this path"
     else:
         message = f"the body cannot be read: {error.detail}"
     return JSONResponse({"error": message}, error.status_code, error.headers)

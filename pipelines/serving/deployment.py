@@ -77,7 +77,7 @@ def application(arguments: ServiceArguments) -> serve.Application:
 
 
 def search_deployment(scale: Scale) -> serve.Deployment:
-    """Return the deployment of the replicas: a number of them, or as many as the load needs up to `max_replicas`."""
+    """Return the deployment of the replicas: a fixed number, or what the load needs up to `most`."""
     scaling: dict[str, Any] = {"num_replicas": scale.replicas}
     if scale.most > scale.replicas:
         # A replica that works on half of what it takes at a time is busy.

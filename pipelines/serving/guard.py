@@ -79,7 +79,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an ASGI request."""
         if scope["type"] != "http":
-            # Start and end of the process; there are no websockets.
+            # Start and end of the process; websockets are not served.
             await self._app(scope, receive, send)
             return
         client = (scope.get("client") or ("",))[0]
@@ -146,7 +146,7 @@ class Guard:
         left = limit = limits.MAX_IMAGE_BYTES if is_form else limits.MAX_JSON_BYTES
         length = request.headers.get("content-length", "0")
         if not (length.isascii() and length.isdecimal()):
-            raise RequestError(400, "Content-Length is no number")
+            raise RequestError(400, "Content-Length is not a number")
         too_long = RequestError(413, f"the body is longer than {limit:,} bytes")
         if len(length) > 12 or int(length) > limit:
             raise too_long
@@ -168,7 +168,7 @@ class Guard:
 class _Answer:
     """Sends an answer with the security headers, and another content security policy if there is one.
 
-    It closes the connection unless the request's body has been read, which would go on arriving.
+    It closes the connection unless the request's body has been read, which would continue to arrive.
     """
 
     def __init__(self, send: Send, policy: str | None) -> None:

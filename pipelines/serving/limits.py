@@ -15,7 +15,7 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_JSON_BYTES = 16 * 1024
 MAX_IMAGE_BYTES = 10 * 1024 * 1024
 MAX_IMAGE_PIXELS = 25_000_000
-# An image of one row of pixels is no photograph, and costs more than one where its short side is scaled up.
+# An image of one row of pixels is not a photograph, and costs more than one if its short side is scaled up.
 MAX_ASPECT = 10
 # For the head of a request, and for its body.
 ARRIVAL_SECONDS = 10

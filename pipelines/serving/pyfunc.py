@@ -26,7 +26,7 @@ def _unpack_code() -> None:
 
     They are unpacked since they read files next to their modules. The archive is as trusted as this file.
     """
-    for archive in Path(__file__).parent.glob("code/*.zip"):  # there is none while a model is being registered
+    for archive in Path(__file__).parent.glob("code/*.zip"):  # absent while a model is being registered
         folder = tempfile.mkdtemp(prefix="vse-code-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         with zipfile.ZipFile(archive) as packed:
@@ -91,7 +91,7 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
         return pd.DataFrame(columns, index=model_input.index)
 
     def _embed(self, name: str, values: list[Any]) -> Tensor:
-        """Embed the values of a column: (B, K, D), where texts have one view."""
+        """Embed the values of a column: (B, K, D); texts have one view."""
         if name == "text":
             return self.embedder.embed_texts(values).unsqueeze(1)
         if name == "features":

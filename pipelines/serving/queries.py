@@ -50,7 +50,7 @@ class ImageQuery(BaseModel):
 
 
 class RelevanceQuery(BaseModel):
-    """A question where in an image the words of a text are."""
+    """A question in which parts of an image the words of a text are."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -59,7 +59,7 @@ class RelevanceQuery(BaseModel):
 
 
 class Result(BaseModel):
-    """An item of the gallery: its caption, or an image's first one, and for an image where it is shown."""
+    """An item of the gallery: its caption, or an image's first one, and the address of an image."""
 
     id: str
     similarity: float
@@ -120,7 +120,7 @@ def require_json(request: Request) -> None:
 
 
 def require_single(request: Request) -> None:
-    """Refuse an address that names a parameter twice, and a body that is no form."""
+    """Refuse an address that names a parameter twice, and a body that is not a form."""
     given = request.query_params.multi_items()
     if len(given) > len(dict(given)):
         raise RequestError(422, "the address names a parameter twice")
@@ -135,7 +135,7 @@ def invalid(error: RequestValidationError) -> RequestError:
     # Of "body" or "query", and the keys within; the name of an unknown key may be long as well.
     place = ".".join(str(part) for part in first["loc"][1:])[:60]
     if first["type"] == "json_invalid":
-        return RequestError(400, f"the body is no JSON: {first['ctx']['error']}")
+        return RequestError(400, f"the body is not JSON: {first['ctx']['error']}")
     if first["type"] == "missing" and not place:
         return RequestError(400, "the body is empty")
     return RequestError(422, f"{place or 'the body'}: {first['msg'].removeprefix('Value error, ')}")

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse
 
 
 class RequestError(Exception):
-    """A refused request: a 4xx status where the client can fix it, 503 where it can try again, and one message."""
+    """A refused request: a 4xx status if the client can fix it, 503 if it can try again, and one message."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)

@@ -112,7 +112,7 @@ class Rollout:
                 self._found = find_served(self._follows, self._tracking_uri)
             model = self._found.model
             self._news = newer_model(Path(model), self._tracking_uri) or newer_version(model, self._tracking_uri)
-        except Exception as error:  # noqa: BLE001 (the service goes on as it is)
+        except Exception as error:  # noqa: BLE001 (the service continues as it is)
             self._news = f"cannot see whether there is a newer version: {error}"
 
     def settle(self) -> None:

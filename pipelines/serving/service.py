@@ -116,7 +116,7 @@ class SearchService:
         embedder, uri = self._model.embedder, self._uri(image_id)
         components = embedder.texts.components
         if components is None or not embedder.finds_regions:
-            raise RequestError(409, "this model embeds no regions of images: there are no relevance maps")
+            raise RequestError(409, "this model does not embed regions of images: it has no relevance maps")
         phrases = components.phrases(text)
         if not phrases:
             raise RequestError(422, "text: names nothing that the model knows")
@@ -125,9 +125,9 @@ class SearchService:
         except QueryError as error:
             raise RequestError(404, f"the image cannot be read: {error.reason}") from error
         except ValueError as error:
-            raise RequestError(409, f"{error}: there are no relevance maps") from error
+            raise RequestError(409, f"{error}: it has no relevance maps") from error
         if not isinstance(regions.places, tuple):
-            raise RequestError(409, "the regions of this model's features are no grid: there are no relevance maps")
+            raise RequestError(409, "the regions of this model's features are not a grid: it has no relevance maps")
         rows, columns = regions.places
         queries_QD = components.embed_phrases(phrases)
         maps_QN = relevance(queries_QD, regions.of_view(0)) * rows * columns
@@ -156,7 +156,7 @@ class SearchService:
         # A client reaches files by ids of the gallery only.
         uri = self._uris.get(image_id)
         if uri is None:
-            raise RequestError(404, "there is no image of this id in the gallery")
+            raise RequestError(404, "the gallery has no image of this id")
         return uri
 
     def _image(self, image_id: str) -> bytes:
@@ -173,7 +173,7 @@ class SearchService:
 
 
 def _check_image(data: bytes, content_type: str) -> None:
-    """Refuse bytes that are no image, or too large a one, before any pixel is decoded."""
+    """Refuse bytes that are not an image, or a too large one, before any pixel is decoded."""
     try:
         kind, width, height = probe_image(data, tuple(IMAGE_TYPES.values()))
     except ImageError as error:

@@ -44,7 +44,7 @@ class TrackingError(RedactedError):
 def connect(uri: str) -> MlflowClient:
     """Return a client of a server or database; a server is not asked anything yet, a new database gets its tables.
 
-    Raises TrackingError if it is no address that MLflow takes, or the database cannot be opened.
+    Raises TrackingError if MLflow does not take such an address, or the database cannot be opened.
     """
     redact_logs()
     for name, value in _MLFLOW_SETTINGS.items():

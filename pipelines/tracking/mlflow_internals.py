@@ -28,7 +28,7 @@ def quiet_database_setup() -> None:
 
 @contextmanager
 def monitored(run_id: str, address: str) -> Iterator[None]:
-    """Log the load of this machine to a run, from a thread, while the context lasts; a resumed run's goes on.
+    """Log the load of this machine to a run, from a thread, while the context lasts; that of a resumed run continues.
 
     `mlflow.enable_system_metrics_logging` does the same for runs that `mlflow.start_run` has opened, on this process's
     tracking address. Would be replaced by: a documented class or a function that takes a run and an address.

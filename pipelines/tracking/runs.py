@@ -1,4 +1,4 @@
-"""The runs of a pipeline: opened once, found again after a kill, ended as KILLED where no process resumes them."""
+"""The runs of a pipeline: opened once, found again after a kill, ended as KILLED if no process resumes them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ register. Retrainings, searches and comparisons are runs as well.
 
 
 class _Recorded(BaseModel):
-    """What `run.json` holds: where the runs are, and their ids by the stage."""
+    """The content of `run.json`: the address of the runs, and their ids by the stage."""
 
     uri: str
     experiment_id: str
@@ -80,7 +80,7 @@ class PipelineRuns:
             self.parent = self._open("parent", name or f"{experiment.run_name}-{fingerprint[:8]}", tags)
 
     def child(self, stage: str) -> Tracker:
-        """Open the run of a stage, the same one where the stage is resumed.
+        """Open the run of a stage, the same one if the stage is resumed.
 
         Raises TrackingError if MLflow does not answer.
         """
@@ -136,7 +136,7 @@ def end_children(uri: str, parent: str) -> None:
 
 
 def recorded_run_url(experiment: Experiment, fingerprint: str) -> str | None:
-    """Return the page of a pipeline's parent run without asking MLflow, or None where there has been none."""
+    """Return the page of a pipeline's parent run without asking MLflow, or None if there has been none."""
     recorded = _recorded(_runs_file(experiment, fingerprint))
     if recorded.get("uri") != experiment.uri:
         return None
@@ -144,7 +144,7 @@ def recorded_run_url(experiment: Experiment, fingerprint: str) -> str | None:
 
 
 def _experiment(client: MlflowClient, wanted: Experiment) -> str:
-    """Return the id of the experiment, which is created where there is none."""
+    """Return the id of the experiment, which is created if it does not exist."""
     experiment = client.get_experiment_by_name(wanted.name)
     if experiment is None:
         location = _artifact_location(wanted)
@@ -169,7 +169,7 @@ def _experiment(client: MlflowClient, wanted: Experiment) -> str:
 
 
 def _artifact_location(wanted: Experiment) -> str | None:
-    """Return where a new experiment keeps its artifacts; None where the server decides."""
+    """Return the folder of a new experiment's artifacts; None if the server decides."""
     if wanted.artifacts is not None:
         return wanted.artifacts if is_s3(wanted.artifacts) else Path(wanted.artifacts).as_uri()
     local = wanted.uri.startswith("sqlite:")
@@ -177,7 +177,7 @@ def _artifact_location(wanted: Experiment) -> str | None:
 
 
 def _reopened(client: MlflowClient, run_id: str) -> bool:
-    """Set a run to RUNNING again; False where it is gone."""
+    """Set a run to RUNNING again; False if it is gone."""
     try:
         run = client.get_run(run_id)
     except outages() as error:
@@ -209,7 +209,7 @@ def _runs_file(experiment: Experiment, fingerprint: str) -> Path:
 
 
 def _recorded(path: Path) -> dict[str, Any]:
-    """Return the ids of a pipeline's runs; none where there is no record, or none that can be read."""
+    """Return the ids of a pipeline's runs; none if the record is missing or cannot be read."""
     if not path.is_file():
         return {}
     try:

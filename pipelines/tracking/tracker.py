@@ -234,7 +234,7 @@ class Tracker:
 
 
 def read_pending(path: Path) -> Pending | None:
-    """Return what MLflow has not received; None if there is nothing. A damaged file is renamed."""
+    """Return what MLflow has not received; None if nothing is kept. A damaged file is renamed."""
     if not path.is_file():
         return None
     try:

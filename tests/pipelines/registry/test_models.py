@@ -174,7 +174,7 @@ def test_a_model_of_another_origin_is_refused(registered: Registered, tmp_path: 
 
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(RegistryError, match=r"no MLflow database .*absent\.db"):
+    with pytest.raises(RegistryError, match=r"the MLflow database .*absent\.db"):
         find_bundle("tiny", f"sqlite:///{tmp_path / 'absent.db'}")
     assert list(tmp_path.iterdir()) == []
 
@@ -219,11 +219,11 @@ def test_a_name_means_the_champion_and_a_newer_version_is_told(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("tinny", "no registered model 'tinny'; registered models: tiny"),
+        ("tinny", "'tinny' is not a registered model; registered models: tiny"),
         ("tiny/4", "no version 4; its versions: 1"),
         ("tiny@champion", "no alias 'champion'; its aliases: challenger"),
         ("tiny@a/b", "cannot read 'tiny@a/b'"),
-        ("it's", 'no registered model "it\'s"'),
+        ("it's", '"it\'s" is not a registered model'),
     ],
 )
 def test_references_that_lead_nowhere_say_what_there_is(registered: Registered, reference: str, message: str) -> None:

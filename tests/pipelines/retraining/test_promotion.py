@@ -204,7 +204,7 @@ def test_clearing_the_champion(uri: str, client: MlflowClient, tmp_path: Path) -
 
 def test_what_is_not_there_is_said(uri: str, client: MlflowClient, tmp_path: Path) -> None:
     contest = Contest(tmp_path)
-    with pytest.raises(RegistryError, match="there is no registered model 'shop'"):
+    with pytest.raises(RegistryError, match="'shop' is not a registered model"):
         judged(uri, contest)
     with pytest.raises(StageError, match="'shop' has no champion"):
         rollback("shop", uri)
@@ -213,7 +213,7 @@ def test_what_is_not_there_is_said(uri: str, client: MlflowClient, tmp_path: Pat
     client.create_model_version("store", "/nowhere")
     with pytest.raises(StageError, match=r"store/1 is not a version of shop, .* --set registry\.name=store"):
         promote("shop", uri, {}, contest, lambda _: RSUM, "store/1")
-    with pytest.raises(RegistryError, match="there is no MLflow database"):
+    with pytest.raises(RegistryError, match=r"the MLflow database .* does not exist"):
         judged(f"sqlite:///{tmp_path}/empty/mlflow.db", Contest(tmp_path))
 
 

@@ -103,7 +103,7 @@ def test_another_gallery_is_refused(place: Place, tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model", "nope", "a ring"], "there is no registered model 'nope'; registered models: tiny"),
+        (["--model", "nope", "a ring"], "'nope' is not a registered model; registered models: tiny"),
         (["--model", "tiny/9", "a ring"], "no version 9; its versions: 1"),
         (["--model", "tiny", "--image", "/not/there.jpg"], "--image /not/there.jpg: there is no such file"),
         (["--model", "tiny", "--queries", "/not/there.txt", "--output", "out.csv"], "/not/there.txt: there is no such"),
@@ -115,7 +115,7 @@ def test_another_gallery_is_refused(place: Place, tmp_path: Path, capsys: pytest
         (["--model", "/not/there", "a ring"], "/not/there holds no model"),
         (
             ["--model", "tiny", "a ring", "--tracking-uri", "sqlite:////not/there.db"],
-            "no MLflow database /not/there.db",
+            "the MLflow database /not/there.db does not exist",
         ),
     ],
 )

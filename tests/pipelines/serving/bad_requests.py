@@ -85,7 +85,7 @@ def _bodies() -> list[BadRequest]:
     texts = (3, None, ["a"], "", "  \t ", "a\x00b", "\x1b[2J", "\ud800", "a" * 1001, " " * 16_000)
     counts = (0, -1, 101, 10**100, 3.0, "3", True, None, float("nan"))
     return [
-        *(_json(f"body {body[:20]!r}", body, 400, "the body is no JSON") for body in not_json),
+        *(_json(f"body {body[:20]!r}", body, 400, "the body is not JSON") for body in not_json),
         *(_json(f"text {str(text)[:9]!r}", {"text": text}, 422, "text: ") for text in texts),
         *(_json(f"k is {count!r:.9}", {**TEXT, "k": count}, 422, "k: ") for count in counts),
         *(_json(f"target is {name}", {**TEXT, "target": name}, 422, "target: ") for name in ("pictures", "", None)),
@@ -141,8 +141,8 @@ def _paths() -> list[BadRequest]:
     methods += [("POST", "/"), ("POST", "/health"), ("DELETE", "/images/nope"), ("GET", "/relevance")]
     return [
         # Some clients shorten it first; then there is nothing at the path, else no such image.
-        BadRequest("a path with dots", "GET", "/images/../../../../etc/passwd", 404, "there is no"),
-        *(BadRequest(f"path {path}", "GET", path, 404, "nothing at this path") for path in unknown),
+        BadRequest("a path with dots", "GET", "/images/../../../../etc/passwd", 404, "no"),
+        *(BadRequest(f"path {path}", "GET", path, 404, "nothing is at this path") for path in unknown),
         *(BadRequest(f"image {name[:40]!r}", "GET", f"/images/{name}", 404, "no image of this") for name in no_images),
         *(BadRequest(f"{method} {path}", method, path, 405, "use ") for method, path in methods),
     ]

@@ -236,5 +236,5 @@ def test_models_without_regions_have_no_maps(client: TestClient, search_model: S
     query = {"text": "a ring", "image_id": search_model.gallery.records[0].image_id}
     answer = client.post("/relevance", json=query)
     assert answer.status_code == 409
-    assert "no regions" in answer.json()["error"]
+    assert "does not embed regions" in answer.json()["error"]
     assert json.loads(client.get("/model").text)["finds_regions"] is False
