@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from preprocessing.features.butd.backbone import Backbone, Sizes
+from preprocessing.features.butd.boxes import select_confident
 from preprocessing.features.butd.heads import RegionHeads
 from preprocessing.features.butd.proposals import ProposalNetwork, propose
 from preprocessing.features.butd.resize import Pixels
-from preprocessing.features.butd.selection import select_confident
 
 
 @dataclass(frozen=True, slots=True)

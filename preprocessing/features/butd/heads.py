@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.ops import roi_pool
 
-from preprocessing.features.butd.anchors import STRIDE
 from preprocessing.features.butd.backbone import stage
+from preprocessing.features.butd.proposals import STRIDE
 
 POOLED = 14
 # Regions in one pass of the last stage: a pooled region takes 0.8 MB, and the stage ten times as much.

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from preprocessing.features.butd.anchors import STRIDE
+from preprocessing.features.butd.proposals import STRIDE
 from preprocessing.features.images import ImageError
 
 SHORT_SIDE = 600

@@ -8,7 +8,7 @@ from huggingface_hub import snapshot_download
 from safetensors.torch import save_file
 from torch import Tensor
 
-from preprocessing.features.butd.anchors import detectron2_anchors, order_of
+from preprocessing.features.butd.proposals import detectron2_anchors, order_of
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.weights import is_state, mismatch, read_weights
 from preprocessing.reading import damage_as

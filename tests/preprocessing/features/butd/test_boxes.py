@@ -1,13 +1,14 @@
-"""Box arithmetic against single boxes done by hand."""
+"""Boxes and the choice of them, against single boxes done by hand, classes and boxes one by one."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+import pytest
 import torch
 
-from preprocessing.features.butd.boxes import clipped, moved, overlaps
+from preprocessing.features.butd.boxes import clipped, moved, overlaps, select_confident
 
 BOXES = torch.tensor([[0, 0, 15, 31], [10, 5, 40, 25], [12, 6, 42, 20], [90, 90, 99, 99]], dtype=torch.float32)
 
@@ -50,3 +51,62 @@ def test_overlaps_count_pixels() -> None:
     sets = [pixels(box) for box in BOXES.tolist()]
     expected = [[len(one & other) / len(one | other) for other in sets] for one in sets]
     np.testing.assert_allclose(overlaps(BOXES).numpy(), expected, rtol=1e-5)
+
+
+def overlap(one: np.ndarray, other: np.ndarray) -> float:
+    width = min(one[2], other[2]) - max(one[0], other[0]) + 1
+    height = min(one[3], other[3]) - max(one[1], other[1]) + 1
+    shared = max(width, 0) * max(height, 0)
+    areas = [(box[2] - box[0] + 1) * (box[3] - box[1] + 1) for box in (one, other)]
+    return float(shared / (sum(areas) - shared))
+
+
+def slow_nms(boxes: np.ndarray, scores: np.ndarray, limit: float) -> list[int]:
+    kept: list[int] = []
+    for candidate in np.argsort(-scores, kind="stable"):
+        if all(overlap(boxes[candidate], boxes[other]) <= limit for other in kept):
+            kept.append(int(candidate))
+    return kept
+
+
+def random_boxes(count: int, spread: float, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    corners = rng.uniform(0, spread, (count, 2))
+    return np.concatenate([corners, corners + rng.uniform(20, 60, (count, 2))], axis=1).astype(np.float32)
+
+
+def random_scores(count: int, classes: int, sharpness: float, seed: int) -> np.ndarray:
+    logits = np.random.default_rng(seed).normal(0, sharpness, (count, classes + 1))
+    exponents = np.exp(logits)
+    return (exponents / exponents.sum(1, keepdims=True))[:, :-1].astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("sharpness", "minimum", "maximum", "case"),
+    [
+        (2.0, 5, 40, "between"),
+        (0.1, 5, 40, "few"),
+        (2.0, 3, 6, "many"),
+        (2.0, 8, 8, "fixed"),
+        (0.3, 8, 8, "fixed"),
+        (0.3, 60, 60, "all"),
+    ],
+)
+def test_the_rule_of_the_original(sharpness: float, minimum: int, maximum: int, case: str) -> None:
+    boxes, scores = random_boxes(40, 150, 0), random_scores(40, 7, sharpness, 1)
+    confidence = np.zeros(40, np.float32)
+    for number in range(7):
+        kept = slow_nms(boxes, scores[:, number], 0.3)
+        confidence[kept] = np.maximum(confidence[kept], scores[kept, number])
+    sure = np.flatnonzero(confidence >= 0.2)
+    if len(sure) < minimum:
+        expected = np.argsort(-confidence, kind="stable")[:minimum]
+    elif len(sure) > maximum:
+        expected = np.argsort(-confidence, kind="stable")[:maximum]
+    else:
+        expected = sure
+    found = select_confident(torch.from_numpy(boxes), torch.from_numpy(scores), minimum, maximum)
+    assert found.tolist() == expected.tolist()
+    cases = {"few": len(sure) < minimum, "many": len(sure) > maximum, "between": minimum <= len(sure) <= maximum}
+    assert cases.get(case, True)
+    assert len(found) == {"fixed": 8, "all": 40, "few": 5, "many": 6}.get(case, len(sure))

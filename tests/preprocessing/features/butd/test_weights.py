@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from preprocessing.features.butd.anchors import caffe_anchors, detectron2_anchors
+from preprocessing.features.butd.proposals import caffe_anchors, detectron2_anchors
 from preprocessing.features.butd.weights import load_weights
 from preprocessing.features.extractor import ExtractorError
 from tests.preprocessing.features.butd.tiny import tiny_detector
