@@ -39,37 +39,22 @@ def differences(
     preset: str, model: ModelConfig, loss: LossConfig, training: TrainingConfig
 ) -> list[tuple[str, str, str]]:
     """Return the keys in which model, loss and training differ from the preset: key, its value, the run's value."""
-    values = _preset(preset, model)
+    values = merged(preset_layers(preset))
     rows = []
     for own, (section, kind) in zip((model, loss, training), _SECTIONS.items(), strict=True):
-        adapter: TypeAdapter[Any] = TypeAdapter(kind)
-        there = dict(_flat(_with_defaults(adapter, values[section]), section))
         here = dict(_flat(own.model_dump(mode="json"), section))
-        keys = [*here, *(key for key in there if key not in here)]
+        adapter: TypeAdapter[Any] = TypeAdapter(kind)
+        try:
+            complete = adapter.dump_python(adapter.validate_python(values[section]), mode="json")
+            there = dict(_flat(complete, section))
+            keys = [*here, *(key for key in there if key not in here)]
+        except ValidationError:  # it leaves something to name, such as a file: no defaults
+            there = dict(_flat(values[section], section))
+            keys = list(there)
         rows += [
             (key, there.get(key, _ABSENT), here.get(key, _ABSENT)) for key in keys if there.get(key) != here.get(key)
         ]
     return rows
-
-
-def _preset(name: str, model: ModelConfig) -> dict[str, Any]:
-    """Return the preset's settings, with what it leaves for the user to name, such as a file."""
-    preset = merged(preset_layers(name))
-    text = preset["model"].get("text", {})
-    own = model.text
-    if own.name != text.get("name"):
-        return preset
-    named = {key: getattr(own, key) for key, field in type(own).model_fields.items() if field.is_required()}
-    return {**preset, "model": {**preset["model"], "text": {**named, **text}}}
-
-
-def _with_defaults(adapter: TypeAdapter[Any], values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a section of a preset with its defaults; as it is written if it leaves something to name."""
-    try:
-        complete: dict[str, Any] = adapter.dump_python(adapter.validate_python(values), mode="json")
-    except ValidationError:
-        return values
-    return complete
 
 
 def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:

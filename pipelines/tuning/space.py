@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from pipelines.config import ConfigError, PipelineConfig
 from pipelines.config.layers import Layer, merged, nested, override_layer, read_layer
@@ -38,15 +38,12 @@ class Domain(Strict):
 
     @field_validator("uniform", "log_uniform")
     @classmethod
-    def _ordered(cls, bounds: tuple[float, float] | None) -> tuple[float, float] | None:
-        if bounds is not None and not bounds[0] < bounds[1]:
+    def _ordered(cls, bounds: tuple[float, float] | None, info: ValidationInfo) -> tuple[float, float] | None:
+        if bounds is None:
+            return None
+        if not bounds[0] < bounds[1]:
             raise ValueError(f"the lower bound comes first, got {bounds[0]:g} and {bounds[1]:g}")
-        return bounds
-
-    @field_validator("log_uniform")
-    @classmethod
-    def _positive(cls, bounds: tuple[float, float] | None) -> tuple[float, float] | None:
-        if bounds is not None and bounds[0] <= 0:
+        if info.field_name == "log_uniform" and bounds[0] <= 0:
             raise ValueError(f"logarithms need numbers above 0, got {bounds[0]:g}")
         return bounds
 
