@@ -125,6 +125,13 @@ def test_an_edited_manifest_is_told(tmp_path: Path) -> None:
             read()
 
 
+def test_keys_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    stage = StageDir(tmp_path, "extract/train", "ab" * 32)
+    stage.complete({"set_aside": [{"image": "x.jpg"}], "counts": {"shards_taken_over": 2}}, [])
+    assert stage.read_manifest()["skipped"] == [{"image": "x.jpg"}]
+    assert stage.read_manifest()["counts"] == {"reused_shards": 2}
+
+
 def test_manifests_of_other_formats(tmp_path: Path) -> None:
     """Format 1 has no digest of itself and is taken up, format 0 no digests of the outputs: those are made again."""
     stage = StageDir(tmp_path, "evaluate", "ab" * 32)
