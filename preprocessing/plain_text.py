@@ -26,7 +26,7 @@ def printable(text: str) -> str:
 
 
 def csv_cell(text: str) -> str:
-    """Return a text as the cell of a CSV file: printable, and after an apostrophe where it would be a formula."""
+    """Return a text as the cell of a CSV file: printable, and after an apostrophe if it would be a formula."""
     text = printable(text)
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 

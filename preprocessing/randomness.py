@@ -40,7 +40,7 @@ VSE_C_ATTACKS = {"noun": 3, "numeral": 4, "relation": 5}
 
 
 def sample_rng(seed: int, epoch: int, sample: int, stream: int) -> np.random.Generator:
-    """A random generator of its own for one use (`stream`, 0 to 15) of one sample of a split in one epoch of a run.
+    """Return a random generator for one use (`stream`, 0 to 15) of one sample of a split in one epoch of a run.
 
     Philox is keyed by the four numbers, packed without collision, so that draws depend on them alone. A number that
     does not fit into its bits (64 for the seed, 20 the epoch, 40 the sample) is a ValueError.
@@ -65,7 +65,7 @@ class _PhiloxKey(ISeedSequence):
 
 
 def attack_rng(seed: int, image_id: str, caption_id: str, attack: int) -> np.random.Generator:
-    """A generator for one caption and attack, whichever other captions there are."""
+    """Return a generator for one caption and attack, whichever other captions there are."""
     digest = hashlib.sha256(f"{image_id}\0{caption_id}".encode()).digest()
     return sample_rng(seed, 0, int.from_bytes(digest[:5], "big"), attack)
 

@@ -53,7 +53,7 @@ def reason(error: BaseException) -> str:
 def parse_json(text: str | bytes, any_text: bool = False) -> Any:
     """Parse JSON from outside; every fault is a ValueError.
 
-    Besides what is no JSON, it refuses what later code would stumble over: numbers that are not finite or beyond 64
+    Besides what is not JSON, it refuses what later code would stumble over: numbers that are not finite or beyond 64
     bits, values nested too deeply, and, but for `any_text`, text that no file can hold (halves of characters).
     """
     text = text if isinstance(text, str) else text.decode("utf-8-sig")
@@ -80,7 +80,7 @@ def _number(text: str) -> float:
 
 
 def _refuse(text: str) -> NoReturn:
-    raise ValueError(f"it holds {text[:40]}, which is no finite number")
+    raise ValueError(f"it holds {text[:40]}, which is not a finite number")
 
 
 def has_image_settings(folder: Path) -> bool:

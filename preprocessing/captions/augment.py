@@ -37,7 +37,7 @@ def augment_words(
 ) -> npt.NDArray[np.int32]:
     """Mask, replace or delete whole words of a caption for pretrained text encoders (VSE-infinity, released code).
 
-    Each word is touched with probability 0.2. All pieces of a touched word become ``mask_id`` (one half; None, where a
+    Each word is touched with probability 0.2. All pieces of a touched word become ``mask_id`` (one half; None, if a
     tokenizer has no mask, deletes them), each piece becomes a uniformly random entry of the ``size`` of the vocabulary
     (one tenth), or all are deleted (four tenths). ``words_L`` has the number of each token's word, ascending; negative
     for tokens that stay as they are.
@@ -97,7 +97,7 @@ def drop_grids(n: int, rng: np.random.Generator, rate: float = 0.2) -> npt.NDArr
 
 
 def drop_dimensions(width: int, rate: float, rng: np.random.Generator) -> npt.NDArray[np.float16]:
-    """Factors (F,) of an image's feature dimensions: 0 with probability ``rate``, else what makes up for the lost ones.
+    """Return factors (F,) of an image's dimensions: 0 with probability ``rate``, else what makes up for the lost ones.
 
     All elements of the set lose the same ones: dropped for each by itself, they would come back in the aggregate.
     """

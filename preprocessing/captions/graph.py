@@ -51,13 +51,13 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class SceneGraph:
-    """Objects and relations of one caption; both empty where nothing was recognised."""
+    """Objects and relations of one caption; both empty if nothing was recognised."""
 
     objects: tuple[SceneObject, ...] = ()
     relations: tuple[Relation, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists, short enough to store millions of them: fields in the order of the classes above."""
+        """Return plain lists, short enough to store millions of them: fields in the order of the classes above."""
         objects = [
             [o.word, o.lemma, o.phrase, o.start, o.end, o.is_scene, [[a.word, a.lemma, a.kind] for a in o.attributes]]
             for o in self.objects

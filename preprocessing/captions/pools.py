@@ -78,7 +78,7 @@ class Pools:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what :meth:`save` has written; PoolsError where the file is missing or damaged."""
+        """Read what :meth:`save` has written; raise PoolsError if the file is missing or damaged."""
         with damage_as(PoolsError, f"{path} holds no pools of words", "build them again"):
             data = parse_json(path.read_bytes())
             pools = {name: data[name] for name in ("nouns", "adjectives", "relations")}

@@ -101,7 +101,7 @@ def read_role_graphs(path: Path | str) -> dict[str, RoleGraph]:
     """Read `sent2rolegraph.augment.json`, caption -> [phrases by name, [action's name, entity's name, role] each link].
 
     The complete file is in memory while it is read: some GB for MSR-VTT's 200,000 captions. RoleGraphError: no such
-    file, no JSON, or a caption whose graph is malformed.
+    file, not JSON, or a caption whose graph is malformed.
     """
     with damage_as(RoleGraphError, f"{path} is not a JSON file", _ORIGIN):
         content = parse_json(Path(path).read_bytes())

@@ -58,5 +58,5 @@ class TokenTable:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Map the arrays that :meth:`save` has written; ShardError where they are damaged."""
+        """Map the arrays that :meth:`save` has written; raise ShardError if they are damaged."""
         return cls(**map_fields(cls, directory))

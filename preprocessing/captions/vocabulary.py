@@ -103,7 +103,7 @@ class Vocabulary:
 
         Words are sorted, so the ids depend on the captions and not on their order. Extra words, such as those of
         :func:`~preprocessing.captions.components.component_words`, are kept however rare; ``cut`` gives a caption's
-        words. The released vocabularies have a ``min_count`` of 4. VocabularyError: there is no word.
+        words. The released vocabularies have a ``min_count`` of 4. Raises VocabularyError without a word.
         """
         counts: Counter[str] = Counter()
         for caption in captions:
@@ -184,7 +184,7 @@ class Vocabulary:
     def load(cls, path: Path | str) -> Self:
         """Read a vocabulary from :meth:`save`, or a released ``*_precomp_vocab.json`` (to which ``<mask>`` is added).
 
-        VocabularyError: the file is missing, is no JSON, or its two tables do not describe one list of words.
+        VocabularyError: the file is missing, is not JSON, or its two tables do not describe one list of words.
         """
         remedy = "old vocabularies are pickles, which are not read: convert it first"
         with damage_as(VocabularyError, f"cannot read the vocabulary {path}", remedy):

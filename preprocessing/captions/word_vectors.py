@@ -34,7 +34,7 @@ class WordVectors:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what :meth:`save` has written; WordVectorsError where it is damaged."""
+        """Read what :meth:`save` has written; raise WordVectorsError if it is damaged."""
         with damage_as(WordVectorsError, f"cannot read the word vectors {path}", "delete its folder and train again"):
             tensors = load_file(path)
             words_W, vectors_WE, coverage = (tensors[name] for name in ("words_W", "vectors_WE", "coverage"))
@@ -81,7 +81,7 @@ def _numbers(values: list[str], dim: int, origin: str) -> npt.NDArray[np.float32
         raise WordVectorsError(f"{origin}: is not a word and {dim} numbers ({error})") from error
     if len(vector_E) != dim or not np.isfinite(vector_E).all():
         raise WordVectorsError(
-            f"{origin}: has {len(vector_E)} numbers, where {dim} finite ones are needed; set the width of the word "
+            f"{origin}: has {len(vector_E)} numbers, {dim} finite ones are needed; set the width of the word "
             "vectors to that of the file, and remove a heading line"
         )
     return vector_E

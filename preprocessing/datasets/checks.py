@@ -110,7 +110,7 @@ def entries(content: dict[str, Any], field: str, file: Path) -> Iterator[tuple[s
 
 
 def require_new(places: dict[str, str], what: str, identifier: object, where: str) -> None:
-    """Enter an id with its place in a file; raise DatasetError with both places where it is there already."""
+    """Enter an id with its position in a file; raise DatasetError with both positions if it is there already."""
     first = places.setdefault(str(identifier), where)
     if first is not where:
         raise DatasetError(f"{where}: {what} {identifier} is there already, in {first}; remove one of the two")

@@ -69,7 +69,7 @@ class CocoDataset:
             yield Record(str(image_id), path, split, tuple(captions[image_id]))
 
     def detections(self, split: str) -> dict[str, list[str]] | None:
-        """Return image id -> names of the objects labelled in it, each once; None where the split has no labels."""
+        """Return image id -> names of the objects labelled in it, each once; None if the split has no labels."""
         file = self._instances.get(split)
         return None if file is None else read_instances(file)
 

@@ -38,7 +38,7 @@ class Crisscrossed:
 
 
 def crisscrossed_files(folder: str | Path, split: str) -> tuple[Path, Path, Path]:
-    """Return the three files of a split, sis, sts and sits; raise DatasetError where one is missing."""
+    """Return the three files of a split, sis, sts and sits; raise DatasetError if one is missing."""
     if split not in SPLIT_NAMES:
         raise DatasetError(
             f"Crisscrossed Captions rates {' and '.join(SPLIT_NAMES)} of Karpathy's split of COCO, not {split!r}"

@@ -26,8 +26,8 @@ CAPTIONS_PER_IMAGE = 5
 class KarpathyDataset:
     """Karpathy and Fei-Fei's splits of Flickr8k, Flickr30k and COCO: `train`, `dev` (the file's `val`) and `test`.
 
-    The first five sentences of an image are kept, as raw text. The image id is `cocoid` where there is one and `imgid`
-    otherwise; a caption's id is its `sentid`. The image lies under `images`, in `filepath` where the file gives one.
+    The first five sentences of an image are kept, as raw text. The image id is `cocoid` if there is one and `imgid`
+    otherwise; a caption's id is its `sentid`. The image lies under `images`, in `filepath` if the file gives one.
 
     Args:
         images: folder of the photographs, local or on S3 (for COCO the one that holds train2014 and val2014).

@@ -52,7 +52,7 @@ class Dataset(Protocol):
 
     @property
     def root(self) -> str:
-        """Return the folder, a path or `s3://`, to which image URIs are relative in shards; "" where there is none."""
+        """Return the folder, a path or `s3://`, to which image URIs are relative in shards; "" if there is none."""
 
     def records(self, split: str) -> Iterator[Record]:
         """Yield the records of a split in the order of its list or file; a DatasetError says what is malformed."""

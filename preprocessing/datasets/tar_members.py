@@ -25,14 +25,14 @@ class TarMember:
 
     @classmethod
     def parse(cls, uri: str) -> Self | None:
-        """Return the file behind an address; None where it is the address of something else."""
+        """Return the file behind an address; None if it is the address of something else."""
         found = _ADDRESS.fullmatch(uri)
         if found is None:
             return None
         return cls(found["tar"], found["name"], int(found["start"]), int(found["size"]))
 
     def read(self) -> bytes:
-        """Return its bytes; raise EOFError where the archive ends before the file does."""
+        """Return its bytes; raise EOFError if the archive ends before the file does."""
         with open_address(self.tar) as file:
             file.seek(self.start)
             data = file.read(self.size)

@@ -63,7 +63,7 @@ def write_adversarials(path: Path, adversarials: Iterable[Adversarial]) -> Attac
 
 
 def read_adversarials(path: Path) -> list[Adversarial]:
-    """Read what :func:`write_adversarials` has written; AdversarialError where the file is missing or damaged."""
+    """Read what :func:`write_adversarials` has written; raise AdversarialError if the file is missing or damaged."""
     with damage_as(AdversarialError, f"cannot read the adversarial captions {path}", "generate them again"):
         *lines, rest = path.read_bytes().decode().split("\n")
     if rest:
@@ -72,7 +72,7 @@ def read_adversarials(path: Path) -> list[Adversarial]:
 
 
 def _entry(line: str, origin: str) -> Adversarial:
-    with damage_as(AdversarialError, f"{origin} is no adversarial caption", "generate the file again"):
+    with damage_as(AdversarialError, f"{origin} is not an adversarial caption", "generate the file again"):
         data: Any = parse_json(line)
         texts = data.pop("texts")
         if not isinstance(texts, list) or not all(isinstance(value, str) for value in (*data.values(), *texts)):

@@ -56,7 +56,7 @@ PREPOSITIONS = {
 
 
 def wrong_prepositions(word: str) -> list[str]:
-    """The prepositions that share no class with this one, sorted.
+    """Return the prepositions that share no class with this one, sorted.
 
     Differs from VSE-C, which takes the words of every class without this one, though another class may have both, and
     which puts conjunctions and "next" before nouns too.

@@ -14,7 +14,7 @@ from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 VerbForm = Literal["preposition", "ing", "s", "base", "past"]
 
 # The fewest of a noun's uses, and the smallest share of them, before it may stand in such a place. "Dog" without an
-# article occurs in telegram style; "snow" with one occurs where a parser slips.
+# article occurs in telegram style; "snow" with one occurs if a parser slips.
 _MIN_USES = 3
 _MIN_SHARE: dict[Frame, float] = {"indefinite": 0.1, "bare": 0.3, "plural": 0.02, "definite": 0.0}
 
@@ -74,7 +74,7 @@ class ImageWords:
     """The words of an image's captions (`texts`, as they are compared with others), and so those that are wrong for it.
 
     A noun or an adjective is irrelevant if it is related to no noun and no attribute of any caption of the image, and
-    is no word of them either. A relation is irrelevant if no caption has one whose first word is related to its first,
+    not a word of them either. A relation is irrelevant if no caption has one whose first word is related to its first,
     where prepositions of one of VSE-C's classes count as related.
     """
 
@@ -143,7 +143,7 @@ def _fitting(uses: dict[Frame, dict[str, Counter[str]]]) -> dict[Frame, dict[str
 
 
 def without(candidates: Iterable[tuple[str, str]], excluded: Collection[str], tokens: Collection[str]) -> list[str]:
-    """Return the forms of those (base form, form) that are not excluded and are no words of the image's captions."""
+    """Return the forms of those (base form, form) that are not excluded and not words of the image's captions."""
     return [
         written
         for lemma, written in candidates

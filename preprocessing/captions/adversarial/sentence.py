@@ -11,7 +11,7 @@ Frame = Literal["indefinite", "plural", "bare", "definite"]
 """The surroundings of a noun, which decide on the nouns that fit: after "a"; many; nothing before it; "the"."""
 
 Edit = tuple[int, int, Sequence[str]]
-"""The tokens from the first place up to the second, at least one, become these words, at least one."""
+"""The tokens from the first position up to the second, at least one, become these words, at least one."""
 
 _INDEFINITE = frozenset(("a", "an", "one", "another", "each", "every"))
 _DEFINITE = frozenset(["the", "this", "that", "these", "those", "his", "her", "its", "their", "my", "your", "our"])
@@ -42,7 +42,7 @@ class TokenizedCaption:
 
     @property
     def text(self) -> str:
-        """The caption."""
+        """Return the caption."""
         return "".join(self.written)
 
 
@@ -63,7 +63,7 @@ def different(texts: Iterable[str | None], true_texts: Collection[str], count: i
 
 
 def rewrite(caption: TokenizedCaption, edits: Iterable[Edit]) -> str:
-    """Change words in places that do not overlap, and nothing else but that "a" and "an" fit what follows."""
+    """Change words in positions that do not overlap, and nothing else but that "a" and "an" fit what follows."""
     changed: list[str] = []
     done = 0
     for start, end, replacement in sorted(edits, key=lambda edit: edit[:2]):
@@ -91,7 +91,7 @@ def _agree(written: list[str], first: int, end: int) -> None:
 
 
 def noun_span(caption: TokenizedCaption, thing: SceneObject) -> tuple[int, int]:
-    """First token of the noun with the nouns compounded with it, and the token after it; whole words as written."""
+    """Return the first token of the noun with its compounds, and the token after it; complete words as written."""
     head = max(i for i in range(thing.start, thing.end) if caption.tokens[i] == thing.word)
     phrase = thing.phrase.split()
     first = head + 1 - len(phrase)
@@ -103,9 +103,9 @@ def noun_span(caption: TokenizedCaption, thing: SceneObject) -> tuple[int, int]:
 def _whole_words(caption: TokenizedCaption, start: int, end: int) -> tuple[int, int]:
     """Widen a span to the words in which it is written: the noun of "t-shirt" may be "shirt" to the parser."""
 
-    def is_inside_word(place: int) -> bool:
-        around = caption.tokens[place - 1 : place + 1]
-        return caption.written[place - 1] == caption.written[place - 1].rstrip() and all(
+    def is_inside_word(position: int) -> bool:
+        around = caption.tokens[position - 1 : position + 1]
+        return caption.written[position - 1] == caption.written[position - 1].rstrip() and all(
             token == "-" or token.isalnum() for token in around
         )
 
@@ -130,14 +130,14 @@ def frame_of(caption: TokenizedCaption, thing: SceneObject) -> Frame:
 
 
 def find_words(caption: TokenizedCaption, words: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return the place of words in a row between two places, widened to complete words; None unless exactly once."""
+    """Return the position of words in a row between two positions, widened to complete words; None unless exactly once."""
     wanted = words.replace("-", " - ").split()
-    places = [i for i in range(start, end - len(wanted) + 1) if list(caption.tokens[i : i + len(wanted)]) == wanted]
-    return _whole_words(caption, places[0], places[0] + len(wanted)) if wanted and len(places) == 1 else None
+    positions = [i for i in range(start, end - len(wanted) + 1) if list(caption.tokens[i : i + len(wanted)]) == wanted]
+    return _whole_words(caption, positions[0], positions[0] + len(wanted)) if wanted and len(positions) == 1 else None
 
 
 def relation_span(caption: TokenizedCaption, relation: Relation) -> tuple[int, int] | None:
-    """Return the place of a relation's words: between its things, or else anywhere; None unless one."""
+    """Return the position of a relation's words: between its things, or else anywhere; None unless one."""
     subject, other = (caption.graph.objects[i] for i in (relation.subject, relation.object))
     between = find_words(caption, relation.words, subject.end, other.start)
     return between or find_words(caption, relation.words, 0, len(caption.tokens))

@@ -41,7 +41,7 @@ def vse_c_attack(
 ) -> Iterator[Adversarial]:
     """Attack the captions of a split as VSE-C does (Shi et al. 2018, released code).
 
-    * noun: the noun of a phrase becomes one that is not related to it and is no word of the image's captions.
+    * noun: the noun of a phrase becomes one that is not related to it and not a word of the image's captions.
     * numeral: the number of a phrase ("a", "two") becomes each of 28 number words of another value; the noun, and the
       verb after it, change their number along.
     * relation: two noun phrases that are not joined trade places, or a preposition before a noun phrase becomes one
@@ -85,15 +85,15 @@ def _noun_candidates(caption: TokenizedCaption, lexicon: Lexicon, words: set[str
 
 def _numeral_candidates(caption: TokenizedCaption) -> Iterator[list[Edit]]:
     for thing in caption.graph.objects:
-        place = _number_place(caption, thing)
-        value = None if place is None else number_value(caption.tokens[place])
-        if place is None or value is None or thing.word in PLURAL_ONLY:
+        position = _number_position(caption, thing)
+        value = None if position is None else number_value(caption.tokens[position])
+        if position is None or value is None or thing.word in PLURAL_ONLY:
             continue
         _, end = noun_span(caption, thing)
         for word, new_value in NUMBER_WORDS.items():
             if new_value == value or word == "an":  # "a" becomes "an" where it must
                 continue
-            edits: list[Edit] = [(place, place + 1, (word,))]
+            edits: list[Edit] = [(position, position + 1, (word,))]
             if (value == 1) != (new_value == 1):
                 singular = "person" if thing.lemma == "people" else thing.lemma
                 noun = plural(singular) if value == 1 else singular
@@ -101,8 +101,8 @@ def _numeral_candidates(caption: TokenizedCaption) -> Iterator[list[Edit]]:
             yield edits
 
 
-def _number_place(caption: TokenizedCaption, thing: SceneObject) -> int | None:
-    """Return the place of a thing's number: a numeral of its own, or "a" with nothing but adjectives up to the noun."""
+def _number_position(caption: TokenizedCaption, thing: SceneObject) -> int | None:
+    """Return the position of a thing's number: a numeral of its own, or "a" with nothing but adjectives up to the noun."""
     start, _ = noun_span(caption, thing)
     if any(attribute.kind == "quantifier" for attribute in thing.attributes):
         return None
@@ -111,16 +111,16 @@ def _number_place(caption: TokenizedCaption, thing: SceneObject) -> int | None:
             span = find_words(caption, attribute.word, thing.start, start)
             return span[0] if span else None
     described = {part for attribute in thing.attributes for part in attribute.word.split("-")} | {"and", ",", "-"}
-    for place in range(start - 1, max(thing.start - 2, -1), -1):
-        if caption.tokens[place] in ("a", "an"):
-            return place
-        if caption.tokens[place] not in described:
+    for position in range(start - 1, max(thing.start - 2, -1), -1):
+        if caption.tokens[position] in ("a", "an"):
+            return position
+        if caption.tokens[position] not in described:
             return None
     return None
 
 
 def _verb_edits(caption: TokenizedCaption, thing: SceneObject, end: int, *, many: bool) -> Iterator[Edit]:
-    """The verb right after a noun phrase, in the other number; not after "... and two dogs", a subject of several."""
+    """Yield the verb right after a noun phrase, in the other number; not after "... and two dogs"."""
     tokens = caption.tokens
     joined = any(token in ("and", "or") for token in tokens[max(thing.start - 1, 0) : thing.start])
     if end >= len(tokens) or joined:
@@ -154,7 +154,7 @@ def _swapped_phrases(caption: TokenizedCaption) -> Iterator[list[Edit]]:
 
 def _other_prepositions(caption: TokenizedCaption) -> Iterator[list[Edit]]:
     for start in sorted({thing.start for thing in caption.graph.objects}):
-        place = start - 1
-        if place >= 0 and caption.tokens[place] in PREPOSITIONS:
-            for word in wrong_prepositions(caption.tokens[place]):
-                yield [(place, start, (word,))]
+        position = start - 1
+        if position >= 0 and caption.tokens[position] in PREPOSITIONS:
+            for word in wrong_prepositions(caption.tokens[position]):
+                yield [(position, start, (word,))]

@@ -32,7 +32,7 @@ def write_captions(n: int, rng: Random) -> Iterator[list[Word]]:
         line_statement_prefix="%",
         line_comment_prefix="#-",
         extensions=["jinja2.ext.do"],
-        autoescape=False,  # trees are no HTML
+        autoescape=False,  # trees are not HTML
     )
     environment.filters.update(
         closed=lambda tree: _SLOT.sub("", tree),

@@ -155,7 +155,7 @@ def lemma_tables(sentences: Iterable[Sequence[Word]]) -> Lookups:
         exceptions[upos] = {
             form: [lemma]
             for form, lemma in usual.items()
-            # Without rules, spaCy gives a word that is no exception back as it is written: "A", not "a".
+            # Without rules, spaCy gives a word that is not an exception back as it is written: "A", not "a".
             if form != lemma or not endings or form.endswith(endings)
         }
         totals = sum(lemmas_of.values(), Counter[str]())

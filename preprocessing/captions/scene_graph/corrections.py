@@ -82,7 +82,7 @@ def _living_above(tree: Tree, token: int) -> int:
 
 
 def _verb_taken_for_noun(tree: Tree, token: int) -> None:
-    """Make a verb of the plural in "a suit jumps", where the article belongs to the noun before it."""
+    """Make a verb of the plural in "a suit jumps", if the article belongs to the noun before it."""
     noun = token - 1
     if tree.upos[token] != "NOUN" or "Number=Plur" not in tree.features[token] or is_living(tree, token):
         return

@@ -31,7 +31,7 @@ MAX_CHARACTERS = 16 * MAX_TOKENS
 
 Problem = Literal["empty", "no words", "too long", "control characters", "not English", "no objects"]
 
-# Control characters, and what is no character at all: halves of surrogate pairs and marks of byte order.
+# Control characters, and what is not a character at all: halves of surrogate pairs and marks of byte order.
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]+")
 # Tags of HTML, whose names begin with a letter: "a < b" is none.
 _MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|<!--.*?-->")
@@ -44,7 +44,7 @@ class ParsedCaption:
 
     Attributes:
         tokens: that were parsed, of the cleaned caption as written, each with the blank that follows it, if any.
-        graph: empty or partial where there was a problem.
+        graph: empty or partial if there was a problem.
         problem: None, or the first that applies: "not English" (its graph is empty); "empty"
             (nothing but blanks); "no words" (neither letters nor digits); "too long" (only the first MAX_TOKENS tokens
             were read); "control characters" (read without these); "no objects" (it names no thing).
@@ -70,7 +70,7 @@ def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -
 
 
 def _document(nlp: Language, text: str) -> tuple[Doc, Problem | None]:
-    """A caption in tokens, ready for the pipeline: none where there is nothing to parse."""
+    """Return a caption in tokens, ready for the pipeline; without tokens if there is nothing to parse."""
     cleaned, problem = _clean(text)
     doc = nlp.make_doc(cleaned)
     if len(doc) > MAX_TOKENS:

@@ -48,7 +48,7 @@ class Tree:
         heads: the token it depends on, -1 at the root of a sentence. There are no cycles.
         labels: of its dependency, with the few subtypes that matter.
         sentences: the first root of its sentence.
-        subtyped: the parser uses subtypes, so that a plain "obl" is no agent.
+        subtyped: the parser uses subtypes, so that a plain "obl" is not an agent.
         children: the tokens that depend on it, ascending; the inverse of ``heads``.
     """
 
@@ -231,7 +231,7 @@ def read_tree(doc: Doc, lemmas: Lemmas | None = None) -> Tree:
 
 
 def _look_up(known: dict[Key, Value], keys: list[Key], read: Callable[[Key], Value]) -> list[Value]:
-    """The values of keys; those met for the first time are read and added to the known ones."""
+    """Return the values of keys; those met for the first time are read and added to the known ones."""
     try:
         return [known[key] for key in keys]
     except KeyError:

@@ -12,7 +12,7 @@ _PATH = Path(__file__).with_name("wordnet.json.xz")
 
 WordKind = Literal["noun", "verb", "adjective"]
 
-# Base forms by the conventions of the parser, where WordNet has other ones.
+# Base forms by the conventions of the parser, if WordNet has others.
 _OTHER_FORMS = {"people": "person"}
 # WordNet's number of the lexicographer file noun.body.
 _BODY = 8

@@ -25,7 +25,7 @@ def scene_uri(seed: int, index: int) -> str:
 
 
 def parse_scene_uri(uri: str) -> tuple[int, int]:
-    """Return the (seed, index) of `scene://SEED/INDEX`; raise ValueError where it names no scene."""
+    """Return the (seed, index) of `scene://SEED/INDEX`; raise ValueError if it does not name a scene."""
     match = _URI.fullmatch(uri)
     if match is None:
         raise ValueError(f"{uri!r} is not scene://SEED/INDEX with whole numbers")

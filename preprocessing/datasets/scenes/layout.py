@@ -61,7 +61,7 @@ class Scene:
     """Contents of an image: one to three objects on a background.
 
     `relations` lists the relations that hold plainly; a pair that stands diagonally has none. `place` is the
-    (row, column) cell of the only object of a scene, each 0 .. 2, and None where there are more.
+    (row, column) cell of the only object of a scene, each 0 .. 2, and None if there are more.
     """
 
     seed: int

@@ -121,7 +121,7 @@ def _dilate(samples: Bools) -> Bools:
 
 
 def _texture(texture: str, x: Ints, y: Ints) -> Bools:
-    """Return the points that a texture marks in its second colour, none where it is plain."""
+    """Return the points that a texture marks in its second colour, none if it is plain."""
     marked: Bools = np.zeros(x.shape, dtype=np.bool_)
     if texture == "striped":
         marked = (x + y) // _STRIPE % 2 == 0
