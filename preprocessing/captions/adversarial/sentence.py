@@ -130,7 +130,7 @@ def frame_of(caption: TokenizedCaption, thing: SceneObject) -> Frame:
 
 
 def find_words(caption: TokenizedCaption, words: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return the position of words in a row between two positions, widened to complete words; None unless exactly once."""
+    """Return where words stand in a row between two positions, widened to complete words; None unless exactly once."""
     wanted = words.replace("-", " - ").split()
     positions = [i for i in range(start, end - len(wanted) + 1) if list(caption.tokens[i : i + len(wanted)]) == wanted]
     return _whole_words(caption, positions[0], positions[0] + len(wanted)) if wanted and len(positions) == 1 else None

@@ -102,7 +102,7 @@ def _numeral_candidates(caption: TokenizedCaption) -> Iterator[list[Edit]]:
 
 
 def _number_position(caption: TokenizedCaption, thing: SceneObject) -> int | None:
-    """Return the position of a thing's number: a numeral of its own, or "a" with nothing but adjectives up to the noun."""
+    """Return where a thing's number stands: a numeral of its own, or "a" with nothing but adjectives up to the noun."""
     start, _ = noun_span(caption, thing)
     if any(attribute.kind == "quantifier" for attribute in thing.attributes):
         return None
