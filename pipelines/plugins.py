@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from pipelines.kinds import KINDS
 from pipelines.schema.error import ConfigError
 from pipelines.schema.fields import Strict
-from pipelines.schema.variants import FAMILIES
+from pipelines.schema.variants import FAMILIES, Named
 from vse_core import registry
 from vse_core.digests import file_digest, json_digest
 
@@ -103,19 +103,15 @@ class Registrar:
 
         self._add("extractor", settings, build, EXTRACTORS)
 
-    def protocol(self, settings: type[Strict], evaluate: Callable[[Any, Any], Any]) -> None:
+    def protocol(self, settings: type[Named], evaluate: Callable[[Any, Any], Any]) -> None:
         """Add a protocol, which `evaluation.added` of a configuration asks for.
 
-        `evaluate(embedded, settings)` gets `Embedded` and gives `Results` of `pipelines.evaluation.protocols`; settings
-        derive from `ProtocolSettings` of `pipelines.config.training`.
+        `evaluate(embedded, settings)` gets `Embedded` and gives `Results` of `pipelines.evaluation.protocols`.
         """
         self._add("protocol", settings, evaluate)
 
-    def stage(self, settings: type[Strict], stage: Any) -> None:
-        """Add a stage, a `pipelines.stages.stage.Stage`, after all others; `stages` of a configuration asks for it.
-
-        Settings derive from `StageSettings` of `pipelines.config`.
-        """
+    def stage(self, settings: type[Named], stage: Any) -> None:
+        """Add a stage, a `pipelines.stages.stage.Stage`, after all others; `stages` of a configuration asks for it."""
         self._add("stage", settings, stage.run)
         STAGES.append(stage)
 

@@ -128,7 +128,7 @@ def test_each_example_runs_to_the_end(name: str, folder: Path, pipeline: Pipelin
         model = plans["train"].output("best")
         assert isinstance(load_model(model).image_encoder.pooling, sys.modules["median"].Median)
         registry._ORIGINS.clear()
-        with pytest.raises(ValueError, match=r"needs the pooling median of the plugin \S+/median.py: install"):
+        with pytest.raises(ValueError, match=r"needs 'median' of the plugin \S+/median.py: install"):
             load_model(model)
 
 

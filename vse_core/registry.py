@@ -2,19 +2,19 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 _ADDED: dict[str, dict[str, Callable[..., Any]]] = {}
-_ORIGINS: dict[tuple[str, str], str] = {}
+_ORIGINS: dict[str, str] = {}
 
 
 def add(family: str, name: str, build: Callable[..., Any], origin: str) -> None:
     """Add a part to a family; ``origin`` says in messages, and next to saved models, where it comes from."""
     _ADDED.setdefault(family, {})[name] = build
-    _ORIGINS[family, name] = origin
+    _ORIGINS[name] = origin
 
 
 def added(family: str) -> Mapping[str, Callable[..., Any]]:
@@ -22,17 +22,21 @@ def added(family: str) -> Mapping[str, Callable[..., Any]]:
     return _ADDED.get(family, {})
 
 
-def origins(parts: Iterable[tuple[str, Any]]) -> dict[str, str]:
-    """Return where those of some parts come from that were added, as "pooling median" and so on."""
-    return {f"{family} {name}": _ORIGINS[family, name] for family, name in parts if (family, name) in _ORIGINS}
+def origins(specification: Any) -> dict[str, str]:
+    """Return where the added parts come from that a specification names, at any depth; by name."""
+    if not isinstance(specification, Mapping):
+        return {}
+    name = specification.get("name")
+    found = {name: _ORIGINS[name]} if name in _ORIGINS else {}
+    return found | {part: origin for value in specification.values() for part, origin in origins(value).items()}
 
 
-def require(owner: object, needed: Mapping[str, str]) -> None:
+def require(owner: str, needed: Mapping[str, str]) -> None:
     """Raise ValueError if a part that a saved object needs, by what `origins` returned for it, was not added here."""
-    for part, origin in needed.items():
-        if tuple(part.rsplit(" ", 1)) not in _ORIGINS:
+    for name, origin in needed.items():
+        if name not in _ORIGINS:
             raise ValueError(
-                f"{owner} needs the {part} of {origin}: install that package, or name the file under `plugins:` in the "
+                f"{owner} needs {name!r} of {origin}: install that package, or name the file under `plugins:` in the "
                 "configuration or in VSE_PLUGINS"
             )
 

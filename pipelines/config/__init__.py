@@ -29,7 +29,7 @@ from pipelines.schema.captions import ParsingConfig, PoolsConfig
 from pipelines.schema.error import ConfigError
 from pipelines.schema.experiment import Experiment
 from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, absolute, without_secret
-from pipelines.schema.variants import Variants
+from pipelines.schema.variants import Named, Variants
 from preprocessing.storage import Mirror, is_s3
 from preprocessing.storage.redaction import SecretAddress, secrets_in
 
@@ -162,15 +162,6 @@ class RayConfig(Strict):
     )
 
 
-class StageSettings(Strict):
-    """Settings of a plugin's stage; its own class has a literal for the name."""
-
-    name: str
-
-
-ADDED_STAGES = Variants("name", "stage")
-
-
 class PipelineConfig(Strict):
     """Everything a pipeline run is determined by."""
 
@@ -189,7 +180,7 @@ class PipelineConfig(Strict):
         description="modules with parts of one's own (docs/extending.md), which are imported: NAME of NAME.py next to "
         "this file, or of an importable module; installed packages join by themselves",
     )
-    stages: tuple[Annotated[StageSettings, ADDED_STAGES], ...] = Field(
+    stages: tuple[Annotated[Named, Variants("name", "stage")], ...] = Field(
         (),
         exclude_if=lambda stages: not stages,
         description="stages of plugins, each a mapping of its `name` and its settings",

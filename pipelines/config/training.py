@@ -12,7 +12,7 @@ from pipelines.kinds import LossConfig
 from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
 from pipelines.schema.fields import AbsolutePath, Cpus, DurationField, Float, Gpus, Int, Strict
-from pipelines.schema.variants import Variants
+from pipelines.schema.variants import Named, Variants
 from preprocessing.storage import Mirror
 
 
@@ -184,15 +184,6 @@ GRAPH_PROTOCOLS = frozenset({"attack", "components", "dependencies"})
 _CROSSED = "https://github.com/google-research-datasets/Crisscrossed-Captions"
 
 
-class ProtocolSettings(Strict):
-    """Settings of a plugin's protocol; its own class has a literal for the name."""
-
-    name: str
-
-
-PROTOCOLS = Variants("name", "protocol")
-
-
 class EvaluationConfig(Strict):
     """Evaluation: the split's folds, protocols and their files."""
 
@@ -204,7 +195,7 @@ class EvaluationConfig(Strict):
         "msr_vtt, vatex); UniVSE's: under adversarial captions, of images by components, and the resolution of "
         "dependencies",
     )
-    added: tuple[Annotated[ProtocolSettings, PROTOCOLS], ...] = Field(
+    added: tuple[Annotated[Named, Variants("name", "protocol")], ...] = Field(
         (),
         exclude_if=lambda added: not added,
         description="protocols of plugins, each a mapping of its `name` and its settings",

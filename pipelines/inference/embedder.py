@@ -214,7 +214,7 @@ def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None
         _write_weights(directory / WEIGHTS, name, options.get("network"), Path(weights))
         options["weights"] = {"folder": WEIGHTS}
     content = {"name": name, "options": options}
-    if plugins := registry.origins([("extractor", name)]):
+    if plugins := registry.origins(content):
         content["plugins"] = plugins
     (directory / EXTRACTOR).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     write_digests(directory)

@@ -6,6 +6,15 @@ from typing import Any, get_args
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import PydanticKnownError, core_schema
 
+from pipelines.schema.fields import Strict
+
+
+class Named(Strict):
+    """Settings of a plugin's protocol or stage; its own class has a literal for the name."""
+
+    name: str
+
+
 FAMILIES: dict[str, "Variants"] = {}
 """Those that plugins may add to, by the family of parts that they set up."""
 

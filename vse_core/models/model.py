@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class Model(nn.Module, ABC):
         weights = self.state_dict() if weights is None else weights
         tensors = {name: tensor.contiguous() for name, tensor in weights.items()}
         save_file(tensors, directory / WEIGHTS)
-        plugins = registry.origins(_parts(self.specification))
+        plugins = registry.origins(self.specification)
         content = json.dumps(self._self_contained() | ({"plugins": plugins} if plugins else {}), indent=2)
         (directory / SPECIFICATION).write_text(content + "\n", encoding="utf-8")
         write_digests(directory, WEIGHTS, SPECIFICATION)
@@ -59,12 +59,3 @@ class Model(nn.Module, ABC):
     @abstractmethod
     def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor, *extra: Any, **options: Any) -> Texts:
         """Encode captions (C, L) of lengths (C,), with what else the model reads of them."""
-
-
-def _parts(specification: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield family and name of the parts of a model that plugins may bring."""
-    for side in ("image", "text"):
-        yield f"{side} encoder", specification[side].get("name")
-        pooling = specification[side].get("pooling")
-        if isinstance(pooling, Mapping):
-            yield "pooling", pooling.get("name")
