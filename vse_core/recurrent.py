@@ -11,7 +11,7 @@ from vse_core.packed_gru import packed_gru_states
 
 
 def gru_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
-    """Return the states (B, N, H) of a GRU of one layer, the mean of both directions' where it has two.
+    """Return the states (B, N, H) of a GRU of one layer, the mean of both directions' if it has two.
 
     They are zero beyond a sequence's end.
     """

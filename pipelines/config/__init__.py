@@ -101,7 +101,7 @@ class StorageConfig(Strict):
     def _limit_has_effect(self) -> StorageConfig:
         if self.cache_gb is not None and self.address is None:
             raise ValueError(
-                "cache_gb has no effect without an address: shards are not removed where they cannot be had again"
+                "cache_gb has no effect without an address: shards are not removed if they cannot be had again"
             )
         return self
 

@@ -57,7 +57,7 @@ class FeatureSettings(Strict):
 
     @property
     def limits(self) -> dict[str, int]:
-        """Limits of the images that the extractor takes, where they are set."""
+        """Limits of the images that the extractor takes, if they are set."""
         return self.model_dump(include={"max_pixels"}, exclude_none=True)
 
     @property
@@ -131,7 +131,7 @@ class PatchFeatures(NetworkFeatures):
     weights: _Weights = Field(description="local folder, or name on the hub")
     class_token: bool = Field(
         True,
-        description="begin the set with the class token, as VSE+2AD does (197 for ViT-B/16); false where the network "
+        description="begin the set with the class token, as VSE+2AD does (197 for ViT-B/16); false if the network "
         "has none (SigLIP, Swin)",
     )
 

@@ -1,6 +1,6 @@
 """Layers of a configuration: reading them from YAML and the command line, and merging them.
 
-Later layers win. Mappings are merged key by key, except where a layer names another variant (`name`, `format`,
+Later layers win. Mappings are merged key by key, except if a layer names another variant (`name`, `format`,
 `extractor`): then its mapping replaces the earlier one, whose options mean nothing to the new variant.
 """
 
@@ -107,7 +107,7 @@ def nested(keys: Sequence[str], value: Any) -> Any:
 
 
 def preset_layers(name: Any) -> list[Layer]:
-    """Return the layers of a preset, those it inherits first; raises ConfigError where there is no such preset."""
+    """Return the layers of a preset, those it inherits first; raises ConfigError if there is no such preset."""
     known = sorted(path.stem for path in PRESETS.glob("[!_]*.yaml"))
     if name not in known:
         raise ConfigError(f"preset: {name!r} is unknown; there are {', '.join(known)}{did_you_mean(str(name), known)}")
@@ -148,7 +148,7 @@ def merged(layers: Iterable[Layer]) -> dict[str, Any]:
         # A model by name takes the place of one by its two sides.
         if "name" in _mapping(layer.values, "model") and "name" not in _mapping(values, "model"):
             values.pop("model", None)
-        # The root has a `name` too, but there it is no variant.
+        # The root has a `name` too, but there it is not a variant.
         values = {**values, **{key: _merge(values.get(key), value) for key, value in layer.values.items()}}
     for key, off in REMOVED.items():
         values = _without(values, key.split("."), off)
@@ -166,7 +166,7 @@ def _without(values: Any, keys: Sequence[str], value: Any) -> Any:
 
 
 def _mapping(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return a section, empty where there is none."""
+    """Return a section, empty if there is none."""
     section = values.get(key)
     return section if isinstance(section, dict) else {}
 
@@ -180,6 +180,6 @@ def _merge(old: Any, new: Any) -> Any:
 
 
 def did_you_mean(value: str, choices: Iterable[str]) -> str:
-    """Return "; did you mean X?" for the most similar choice, or nothing where none is similar."""
+    """Return "; did you mean X?" for the most similar choice, or nothing if none is similar."""
     close = difflib.get_close_matches(value, list(choices), n=1)
     return f"; did you mean {close[0]}?" if close else ""

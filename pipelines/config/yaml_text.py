@@ -86,7 +86,7 @@ def load_yaml(text: str) -> Any:
 
 
 def _check_size(root: yaml.Node) -> None:
-    """Refuse what has too many values, repeated ones counted as often as they are named, or text that is no text."""
+    """Refuse what has too many values, repeated ones counted as often as they are named, or is not text."""
     waiting, count = [(root, 1)], 0
     while waiting:
         node, depth = waiting.pop()

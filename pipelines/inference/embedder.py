@@ -72,7 +72,7 @@ class QueryError(ValueError):
 class Embedder:
     """Embeds texts and images with a saved model and its extractor (see `write_extractor`), on a GPU by default.
 
-    Raises FileNotFoundError if a directory lacks a file, and ValueError where the files do not fit each other.
+    Raises FileNotFoundError if a directory lacks a file, and ValueError if the files do not fit each other.
     """
 
     def __init__(self, model: Path, extractor: Path, device: str | None = None) -> None:
@@ -154,7 +154,7 @@ class Embedder:
     def embed_with_regions(self, uri: str) -> ImageRegions:
         """Embed an image and each of its regions, grid cells or patches by itself; a class token is none of them.
 
-        Raises QueryError for an unreadable image, ValueError where the model takes images, or where the places of
+        Raises QueryError for an unreadable image, ValueError if the model takes images, or if the places of
         features in the image are not known.
         """
         encoder = self.model.image_encoder
@@ -197,12 +197,12 @@ class Embedder:
 
 
 def default_device() -> str:
-    """Return "cuda" where there is a GPU, else "cpu"."""
+    """Return "cuda" if there is a GPU, else "cpu"."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None:
-    """Write what rebuilds an extractor elsewhere: `extractor.json`, and its weights where they are local.
+    """Write what rebuilds an extractor elsewhere: `extractor.json`, and its weights if they are local.
 
     The options are those of `build_extractor` besides the device; `weights` may be a local folder or file, or a name on
     the hub.

@@ -15,7 +15,7 @@ def write_feature_key(directory: Path, feature: str) -> None:
 
 
 def require_features(feature: str, model: Path) -> None:
-    """Raise StageError where a model was trained on other features; imported models, without the record, get any."""
+    """Raise StageError if a model was trained on other features; imported models, without the record, get any."""
     path = model / TRAINED_ON
     if not path.is_file():
         return

@@ -34,7 +34,7 @@ class FeatureReader(Protocol):
 
 
 def pixel_format(model: Model) -> PixelFormat | None:
-    """Return the format of the pixels that a model takes; None where it takes features."""
+    """Return the format of the pixels that a model takes; None if it takes features."""
     encoder = model.image_encoder
     if not isinstance(encoder, PixelEncoder):
         return None
@@ -42,7 +42,7 @@ def pixel_format(model: Model) -> PixelFormat | None:
 
 
 def feature_width(model: Model) -> int | None:
-    """Return F, the width of the features that a model takes; None where it takes pixels."""
+    """Return F, the width of the features that a model takes; None if it takes pixels."""
     encoder = model.image_encoder
     return encoder.feature_dim if isinstance(encoder, FeatureReader) else None
 
@@ -84,7 +84,7 @@ def image_source(
 
 
 def misfit(model: Model, reader: ShardReader) -> str | None:
-    """Return the reason why a model cannot read a split; None where it can."""
+    """Return the reason why a model cannot read a split; None if it can."""
     takes_pixels, are_pixels = pixel_format(model) is not None, reader.is_image_files
     if takes_pixels != are_pixels:
         takes, are = ("images" if pixels else "features" for pixels in (takes_pixels, are_pixels))

@@ -17,7 +17,7 @@ MODULES = "modules.json"
 
 
 class VisualSemanticModule(InputModule):
-    """Embeds texts, and images (PIL images) where the model has one view and reads image files."""
+    """Embeds texts, and images (PIL images) if the model has one view and reads image files."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ class TextEmbedder:
     """Embeds captions with a model (in evaluation mode) and the files next to it in the directory where it was saved.
 
     Its `components` embed objects, attributes and relations; they are None for models without components. Raises
-    FileNotFoundError where a file is missing, ValueError where one cannot be read.
+    FileNotFoundError if a file is missing, ValueError where one cannot be read.
     """
 
     def __init__(self, model: Model, directory: Path) -> None:
@@ -35,7 +35,7 @@ class TextEmbedder:
         self.components = behaviour.component_embedder(model, self.caption_encoder, directory)
 
     def embed(self, texts: Sequence[str], title: str | None = None) -> Tensor:
-        """Embed texts into (C, D) unit vectors, float32, on the CPU; with a progress bar where there is a title."""
+        """Embed texts into (C, D) unit vectors, float32, on the CPU; with a progress bar if there is a title."""
         texts_CD: Tensor = embed_texts(self.model, self.batches(texts, title))
         return texts_CD
 

@@ -53,7 +53,7 @@ def trained_kind(loss: str) -> ModelKind:
 
 
 def saved_kind(model: Path) -> ModelKind:
-    """Return the kind of a saved model, by its directory; ValueError where it holds no model."""
+    """Return the kind of a saved model, by its directory; ValueError if it holds no model."""
     with damage_as(ValueError, f"{model} holds no model", "restore the folder"):
         text = parse_json((model / "model.json").read_bytes())["text"].get("name")
     return next((kind for kind in KINDS if kind.text is not None and kind.text == text), TWO_TOWERS)

@@ -137,7 +137,7 @@ def write_parser(directory: Path, pipeline: str | None) -> None:
 
 
 def read_parser(directory: Path) -> str | None:
-    """Return the parser of a saved model; FileNotFoundError where its directory does not name it."""
+    """Return the parser of a saved model; FileNotFoundError if its directory does not name it."""
     path = directory / PARSER
     if not path.is_file():
         raise FileNotFoundError(f"{directory} does not say which parser its model reads captions with: no {PARSER}")

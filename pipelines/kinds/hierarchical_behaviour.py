@@ -85,7 +85,7 @@ def _role_graphs(path: Path) -> dict[str, RoleGraph]:
 
 
 def role_graph_table(path: Path, split: SplitData) -> RoleGraphTable:
-    """Return the role graphs of a split's captions: mapped where training has written them, else from HGR's JSON.
+    """Return the role graphs of a split's captions: mapped if training has written them, else from HGR's JSON.
 
     A process reads the JSON once.
 

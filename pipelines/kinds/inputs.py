@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SplitPaths:
-    """The directories of a split's shards and of its captions' scene graphs; None where nothing reads them.
+    """The directories of a split's shards and of its captions' scene graphs; None if nothing reads them.
 
     `tables`, which `pipelines.training.tables` makes, is what training processes open instead of the sidecars.
     """
@@ -27,7 +27,7 @@ class SplitPaths:
 
 @dataclass(frozen=True)
 class SplitData:
-    """The reader of a split, and the directory of its captions' scene graphs; None where nothing reads them.
+    """The reader of a split, and the directory of its captions' scene graphs; None if nothing reads them.
 
     `tokens` of its captions, and the directory of `tables` that a kind makes of them, are there once training has
     chosen what encodes captions.

@@ -98,7 +98,7 @@ def _vocabulary(caption_encoder: CaptionEncoder) -> Vocabulary:
 
 
 def _components(split: SplitData, vocabulary: Vocabulary, numerals: bool, relations: RelationForm) -> ComponentTable:
-    """Return the components of a split's captions, mapped where training has written them, else of their graphs."""
+    """Return the components of a split's captions, mapped if training has written them, else of their graphs."""
     if split.tables is not None:
         return ComponentTable.load(split.tables, vocabulary, relations)
     return ComponentTable.build(graphs_of(split), vocabulary, attribute_kinds(numerals), relations)

@@ -21,7 +21,7 @@ def build_caption_encoder(
 ) -> tuple[CaptionEncoder, dict[str, float]]:
     """Return the vocabulary of the training captions, or the tokenizer of pretrained weights; with figures about it.
 
-    Raises StageError where there is no word, or no tokenizer or word vectors where the configuration says.
+    Raises StageError if there is no word, or no tokenizer or word vectors where the configuration says.
     """
     text = settings.text
     if text.tokenizer is None:
@@ -39,7 +39,7 @@ def build_words(
     """Return the words of the training captions, with figures about them; writes their vectors if the settings name
     any.
 
-    `build` makes the words from the smallest count. Raises StageError where there is no word, or no file of word
+    `build` makes the words from the smallest count. Raises StageError if there is no word, or no file of word
     vectors.
     """
     text = settings.text

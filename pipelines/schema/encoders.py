@@ -246,7 +246,7 @@ class BiGRUTextEncoderConfig(WordReader):
         None,
         exclude_if=lambda start: start is None,
         description="initial weights of the GRU: PyTorch's (published), an update gate that keeps (bias), orthogonal "
-        "ones, or both (orthogonal_bias, by default where the aggregator is `last`; else published)",
+        "ones, or both (orthogonal_bias, by default if the aggregator is `last`; else published)",
     )
 
     @model_validator(mode="before")

@@ -8,7 +8,7 @@ from pathlib import Path
 class Experiment:
     """Where runs are recorded, and what is kept of them on this machine.
 
-    `uri` is the MLflow server or database. A new experiment keeps `artifacts` there; None where the server decides.
+    `uri` is the MLflow server or database. A new experiment keeps `artifacts` there; None if the server decides.
     `work_dir` has run ids and what MLflow has not received yet. The names of runs begin with `run_name`.
     """
 

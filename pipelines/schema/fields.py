@@ -71,7 +71,7 @@ def local_or_s3(value: str) -> str:
     without_secret(value)
     if not is_s3(value):
         if "://" in value:
-            raise ValueError(f"is no address: write the path of a folder, or s3://BUCKET/FOLDER, got {value!r}")
+            raise ValueError(f"is not an address: write the path of a folder, or s3://BUCKET/FOLDER, got {value!r}")
         return str(absolute(Path(value)))
     split_s3(value)
     return value.rstrip("/")

@@ -36,7 +36,7 @@ class MarginLoss(Loss):
 
     @property
     def pair_plateau(self) -> float:
-        """The loss per pair, by the hardest negatives, where all similarities are equal."""
+        """The loss per pair, by the hardest negatives, if all similarities are equal."""
         return 2 * self.margin
 
     def plateau(self, batch_size: float) -> float:
@@ -92,7 +92,7 @@ class AdoptLoss(Loss):
     count: Literal["adaptive", "constant", "random"] = Field(
         "adaptive", description="how the number of negatives is chosen (VSE+2AD: adaptive)"
     )
-    constant: Int = Field(3, gt=0, description="number of negatives where it is constant (released code: 3)")
+    constant: Int = Field(3, gt=0, description="number of negatives if it is constant (released code: 3)")
 
 
 class InfoNceLoss(Loss):

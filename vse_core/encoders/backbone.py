@@ -37,7 +37,7 @@ class BackboneEncoder(nn.Module):
         pooling: aggregator of the cells.
         image_size: S, height and width of the pixels.
         pixels: how the network wants them: ``mean`` and ``std``, three numbers each on a scale of 255 in the order in
-            which it takes the channels, and ``bgr`` where that is blue first.
+            which it takes the channels, and ``bgr`` if that is blue first.
 
     Attributes:
         rebuilt_by: options of :func:`vse_core.models.build_model` that take the place of pretrained weights.
@@ -174,7 +174,7 @@ def _contiguous_input(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[T
 
 
 def _require_repeatable(network: nn.Module, image_size: int) -> None:
-    """Raise ValueError where two passes over one image differ, as of ViTMAE, which keeps patches at random."""
+    """Raise ValueError if two passes over one image differ, as of ViTMAE, which keeps patches at random."""
     if isinstance(network, GridResNet):
         return
     pixels = torch.rand(1, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))

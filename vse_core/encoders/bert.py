@@ -61,7 +61,7 @@ class BertEncoder(nn.Module):
         self.pooling = pooling
 
     def forward(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
-        """Encode (C, L) token ids into (C, D) unit vectors; ValueError where a caption is empty or too long."""
+        """Encode (C, L) token ids into (C, D) unit vectors; ValueError if a caption is empty or too long."""
         if self.max_tokens is not None and tokens_CL.shape[1] > self.max_tokens:
             raise ValueError(
                 f"a caption of {tokens_CL.shape[1]} tokens is too long: the text encoder has {self.max_tokens} "
@@ -85,7 +85,7 @@ def _text_side(network: Any) -> Any:
 
 
 def _state_width(network: nn.Module, weights: str | None) -> int:
-    """Return the width of a network's hidden states; ValueError where it reads no text."""
+    """Return the width of a network's hidden states; ValueError if it reads no text."""
     tokens_CL, training = torch.zeros(1, 3, dtype=torch.long), network.training
     try:
         with torch.no_grad():
@@ -94,7 +94,7 @@ def _state_width(network: nn.Module, weights: str | None) -> int:
             raise ValueError(f"its last hidden state of 3 tokens has the shape {tuple(state.shape)}")
     except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
         raise ValueError(
-            f"{weights or 'the architecture'}: {type(network).__name__} is no text encoder "
+            f"{weights or 'the architecture'}: {type(network).__name__} is not a text encoder "
             f"({first_line(error)}); name a network that reads text "
             "(BERT, RoBERTa, ModernBERT, ...) or a dual encoder with a text tower (CLIP, SigLIP)"
         ) from error
@@ -107,6 +107,6 @@ def _positions(network: Any) -> int | None:
     positions: int | None = getattr(network.config, "max_position_embeddings", None)
     table = getattr(getattr(network, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
-    if positions is None or positions < 1:  # XLNet's -1 is no limit
+    if positions is None or positions < 1:  # XLNet's -1 is not a limit
         return None
     return positions if padding is None else positions - padding - 1

@@ -51,7 +51,7 @@ class ObjectEncoder(nn.Module):
         self.fusion = Linear(word_dim + modifier_dim, 2 * embed_dim)
 
     def forward(self, modifiers_U: Tensor, nouns_U: Tensor) -> Tensor:
-        """Encode nouns (U,) with their modifiers (U,), which are the nouns themselves where there are none: (U, D)."""
+        """Encode nouns (U,) with their modifiers (U,), which are the nouns themselves if there are none: (U, D)."""
         words_UE = torch.cat([self.basic(nouns_U), self.modifier(modifiers_U)], dim=-1)
         gate_UD, value_UD = self.fusion(words_UE).chunk(2, dim=-1)
         return unit_length(torch.sigmoid(gate_UD) * torch.tanh(value_UD))

@@ -86,13 +86,13 @@ def build_dual_encoders(
             2021); by default all parameters are.
 
     Raises:
-        ValueError: the weights cannot be loaded, or are no dual encoder of CLIP's or SigLIP's kind.
+        ValueError: the weights cannot be loaded, or are not a dual encoder of CLIP's or SigLIP's kind.
     """
     network: Any = load_pretrained(weights) if weights is not None else build_from_architecture(architecture or {})
     if not (hasattr(network, "vision_model") and hasattr(network, "text_model")):
         raise ValueError(
-            f"{weights or 'the architecture'}: {type(network).__name__} is no dual encoder; name one that transformers "
-            "loads with a vision_model and a text_model (CLIP, SigLIP)"
+            f"{weights or 'the architecture'}: {type(network).__name__} is not a dual encoder; name one that "
+            "transformers loads with a vision_model and a text_model (CLIP, SigLIP)"
         )
     if pixels is None:
         assert weights is not None, "a saved model has its pixels"
@@ -113,7 +113,7 @@ def build_dual_encoders(
 
 @torch.no_grad()
 def _require_same(network: Any, images: DualImageEncoder, texts: DualTextEncoder, weights: str) -> None:
-    """Raise ValueError where the network's own features are not those of its towers."""
+    """Raise ValueError if the network's own features are not those of its towers."""
     pixels_BCHW = torch.rand(1, 3, images.image_size, images.image_size) * 255
     tokens_CL = torch.full((1, 4), network.config.text_config.eos_token_id or 0)
     try:

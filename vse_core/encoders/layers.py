@@ -8,7 +8,7 @@ _MOST = 0.8
 
 
 def layers_of(network: nn.Module) -> list[str]:
-    """Return the names of a network's layers or stages, first to last; ValueError where it has no list of them.
+    """Return the names of a network's layers or stages, first to last; ValueError if it has no list of them.
 
     They are a ResNet's layer1 to layer4, otherwise the entries of its largest list of modules, or, of networks without
     such lists (timm's), the children of the innermost module that nearly all parameters are in.

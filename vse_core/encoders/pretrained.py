@@ -24,7 +24,7 @@ _NOT_ARCHITECTURE = ("_name_or_path", "transformers_version")
 def load_pretrained(weights: str) -> nn.Module:
     """Load a network in float32 with transformers' auto classes; nothing but safetensors is read, no remote code runs.
 
-    ``weights`` is a local folder with config.json and *.safetensors, or a name on the hub. Raises ValueError where the
+    ``weights`` is a local folder with config.json and *.safetensors, or a name on the hub. Raises ValueError if the
     network cannot be loaded, or its weights are incomplete (a pooler may be missing).
     """
     from transformers import AutoConfig, PreTrainedModel
@@ -52,7 +52,7 @@ def load_pretrained(weights: str) -> nn.Module:
     except _LOADING_ERRORS as error:
         raise ValueError(
             f"the weights {weights!r} cannot be loaded ({type(error).__name__}: {first_line(error)}); name a folder "
-            "with config.json and *.safetensors, or a model on the hub where the network reaches it"
+            "with config.json and *.safetensors, or a model on the hub if the network reaches it"
         ) from error
     # Poolers come after the last hidden state; many models are published without theirs.
     missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))

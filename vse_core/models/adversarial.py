@@ -55,7 +55,7 @@ class AdversarialModel(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor] | None:
         """Tokens and lengths of the captions that are some image's hardest, and for every image which of them is.
 
-        None where no process has an adversarial caption.
+        None if no process has an adversarial caption.
         """
         pools = gather_counts([*tokens_PL.shape], tokens_PL.device)
         counts = [captions for captions, _ in pools]

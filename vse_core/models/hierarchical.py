@@ -68,11 +68,11 @@ class RoleGraphs(Rows):
 
 
 class HierarchicalModel(Model):
-    """Hierarchical graph reasoning (Chen et al., CVPR 2020), in its infinity form where GPO makes the events.
+    """Hierarchical graph reasoning (Chen et al., CVPR 2020), in its infinity form if GPO makes the events.
 
     A video and a caption are compared on three levels: the event, by one vector each; actions and entities, each
     phrase of the caption with the frames it attends to. The similarity is the mean. Frames enter it again for every
-    caption, so unlike the other models' it is no inner product of two vectors: there is no search index for it.
+    caption, so unlike the other models' it is not an inner product of two vectors: there is no search index for it.
 
     Captions come with role graphs. They are made of sentences by semantic role labelling, for which no parser ships
     here and none is on the package index: HGR's release holds those of its data sets.
@@ -162,7 +162,7 @@ class RoleGraphEncoder(nn.Module):
         self.words.set_word_vectors(words_W, vectors_WE)
 
     def forward(self, tokens_CL: Tensor, lengths_C: Tensor, graphs: RoleGraphs) -> TextLevels:
-        """Encode word ids and graphs; ValueError where a caption is empty, or a graph names words beyond its end."""
+        """Encode word ids and graphs; ValueError if a caption is empty, or a graph names words beyond its end."""
         _check_words(graphs, lengths_C)
         states_CLD = self.words.states(tokens_CL, lengths_C)
         root_C1D = self.words.pooling(states_CLD, lengths_C).unsqueeze(1)
@@ -183,7 +183,7 @@ class GraphAttention(nn.Module):
 
         a_ij = softmax_j( <Q g_i, K g_j> / sqrt(D / 2) ),   g_i <- LayerNorm( g_i + W sum_j a_ij g_j )
 
-    with j over the nodes that reach i; where none does, the sum is zero. Training leaves out a share ``dropout`` of it.
+    with j over the nodes that reach i; if none does, the sum is zero. Training leaves out a share ``dropout`` of it.
     """
 
     def __init__(self, dim: int, dropout: float = 0.5) -> None:
@@ -207,7 +207,7 @@ class GraphAttention(nn.Module):
 
 
 def _phrases(states_CLD: Tensor, words_CPL: Tensor) -> Tensor:
-    """The maximum (C, P, D) over each phrase's words; zero where it has none."""
+    """The maximum (C, P, D) over each phrase's words; zero if it has none."""
     spread_CPLD = states_CLD.unsqueeze(1).masked_fill(~words_CPL.unsqueeze(-1), -torch.inf)
     return spread_CPLD.amax(dim=2).masked_fill(~words_CPL.any(dim=-1, keepdim=True), 0.0)
 

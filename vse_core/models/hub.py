@@ -16,7 +16,7 @@ def card_text(text: str) -> str:
 
 
 def push_folder(folder: Path, repository: str, private: bool = False) -> str:
-    """Upload a folder to a model repository (OWNER/NAME), which is made where there is none."""
+    """Upload a folder to a model repository (OWNER/NAME), which is made if there is none."""
     api = HfApi()
     api.create_repo(repository, private=private, exist_ok=True)
     return str(api.upload_folder(folder_path=folder, repo_id=repository))

@@ -31,7 +31,7 @@ class Model(nn.Module, ABC):
     def save(self, directory: Path, weights: Mapping[str, Tensor] | None = None) -> None:
         """Write ``model.safetensors`` and ``model.json``, the specification, with their digests.
 
-        ``weights`` are the model's, gathered, where processes share them. Where an encoder started from pretrained
+        ``weights`` are the model's, gathered, if processes share them. If an encoder started from pretrained
         weights, its architecture takes their place in the JSON: they are all in the model now, and are not needed to
         load it.
         """

@@ -51,7 +51,7 @@ def export_onnx(model: Model, directory: Path) -> None:
     if not isinstance(model, TwoTower):
         raise OnnxError(
             f"a {type(model).__name__} has no ONNX form: it reads captions together with what a parser finds in them, "
-            "which is no tensor; two-tower models have one"
+            "which is not a tensor; two-tower models have one"
         )
     directory.mkdir(parents=True, exist_ok=True)
     axes = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC}

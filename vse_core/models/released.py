@@ -22,7 +22,7 @@ _LISTED = 8
 
 
 class CheckpointError(ValueError):
-    """A file that is no checkpoint of a known format; the message says what is wrong with it."""
+    """A file that is not a checkpoint of a known format; the message says what is wrong with it."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def read_released(path: Path) -> ReleasedCheckpoint:
             raise CheckpointError(f"{path}: names that are in neither img_enc nor txt_enc: {_listed(others)}")
     else:
         raise CheckpointError(
-            f"{path} is no released checkpoint: expected a dictionary whose 'model' is a pair of state dicts, or one "
-            "state dict with names in img_enc and txt_enc"
+            f"{path} is not a released checkpoint: expected a dictionary whose 'model' is a pair of state dicts, or "
+            "one state dict with names in img_enc and txt_enc"
         )
     options = content.get("opt", content.get("args"))
     return ReleasedCheckpoint(image, text, vars(options) if isinstance(options, SimpleNamespace) else {})

@@ -31,7 +31,7 @@ class UnifiedModel(Model):
     def encode_texts(
         self, tokens_CL: Tensor, lengths_C: Tensor, components: Components | None = None, alpha: float | None = None
     ) -> Tensor:
-        """One unit vector per caption, u_cap: (C, D) in float32, by the model's alpha where none is given.
+        """One unit vector per caption, u_cap: (C, D) in float32, by the model's alpha if none is given.
 
         The components' negatives are not looked at; without components every caption is its sentence.
         """

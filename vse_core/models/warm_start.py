@@ -1,4 +1,4 @@
-"""Begin training with the weights of a model that was trained before, also where it knows other words."""
+"""Begin training with the weights of a model that was trained before, also if it knows other words."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ def start_from(model: Model, weights: Mapping[str, Tensor], words: tuple[Tensor,
     """Fill a model with the weights, by name, of one of the same architecture; a ValueError lists what does not fit.
 
     Word embeddings of words that both know are reused; the others stay as they are. ``words`` are the ids (W,) of the
-    common words in the model, and in the other one; None where all ids mean the same.
+    common words in the model, and in the other one; None if all ids mean the same.
     """
     filled = dict(weights)
     if words is not None:

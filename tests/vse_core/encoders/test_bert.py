@@ -1,9 +1,7 @@
 """The BERT encoder against BERT written out by its definition, one caption at a time; its weights and its limits."""
 
 import math
-import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -180,6 +178,7 @@ def test_any_text_network_or_text_tower(config: PreTrainedConfig, positions: int
     network = library.from_pretrained(tmp_path).eval()
     encoder = make_encoder(tmp_path, "mean").eval()
     assert encoder.max_tokens == positions
+    assert str(tmp_path) not in str(encoder.rebuilt_by)
     tokens, lengths = torch.randint(3, 30, (3, 7)), torch.tensor([7, 3, 1])
     rebuilt = BertEncoder(DIM, build_pooling("mean", DIM), **encoder.rebuilt_by).eval()
     rebuilt.load_state_dict(encoder.state_dict())
@@ -197,21 +196,9 @@ def test_any_text_network_or_text_tower(config: PreTrainedConfig, positions: int
 def test_a_network_that_reads_no_text_gets_one_message(config: PreTrainedConfig, tmp_path: Path) -> None:
     AutoModel.from_config(config).save_pretrained(tmp_path)
     with pytest.raises(
-        ValueError, match=r"(ViT|ResNet)Model is no text encoder \(.*\); name a network that reads text"
+        ValueError, match=r"(ViT|ResNet)Model is not a text encoder \(.*\); name a network that reads text"
     ):
         make_encoder(tmp_path)
-
-
-def test_the_architecture_rebuilds_it_without_weights(folder: Path) -> None:
-    encoder = make_encoder(folder)
-    torch.manual_seed(4)
-    other = BertEncoder(DIM, build_pooling("gpo", DIM), **encoder.rebuilt_by)
-    assert not torch.equal(other.linear.weight, encoder.linear.weight)
-    other.load_state_dict(encoder.state_dict())
-    tokens, lengths = torch.tensor([[1, 2, 3], [4, 0, 0]]), torch.tensor([3, 1])
-    assert torch.equal(other.eval()(tokens, lengths), encoder.eval()(tokens, lengths))
-    assert other.rebuilt_by == encoder.rebuilt_by
-    assert str(folder) not in str(encoder.rebuilt_by)
 
 
 def test_weights_are_loaded_in_float32_whatever_they_are_stored_in(tmp_path: Path) -> None:
@@ -244,34 +231,19 @@ def test_arguments_that_do_not_fit(folder: Path) -> None:
         BertEncoder(DIM, pooling, architecture={"model_type": "no-such-type"})
 
 
-class Hostile:
-    """A pickle that leaves a trace when it is read."""
-
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Path.touch, (self.trace,))
-
-
 def test_a_pickle_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(CONFIG.to_json_string())
-    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(Hostile(tmp_path / "trace")))
+    torch.save(BertModel(CONFIG).state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"\*\.safetensors"):
         load_pretrained(str(tmp_path))
-    assert not (tmp_path / "trace").exists()
 
 
 def test_weights_that_are_not_there_or_not_whole(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be loaded"):
         load_pretrained(str(tmp_path / "nowhere"))
     deeper = BertConfig(**{**CONFIG.to_dict(), "num_hidden_layers": 3})
-    BertModel(CONFIG).save_pretrained(tmp_path)
+    BertModel(CONFIG, add_pooling_layer=False).save_pretrained(tmp_path)
+    load_pretrained(str(tmp_path))  # a missing pooler does no harm
     (tmp_path / "config.json").write_text(deeper.to_json_string())
     with pytest.raises(ValueError, match=r"16 parameters are missing \['encoder.layer.2"):
         load_pretrained(str(tmp_path))
-
-
-def test_a_missing_pooler_is_no_harm(tmp_path: Path) -> None:
-    BertModel(CONFIG, add_pooling_layer=False).save_pretrained(tmp_path)
-    BertEncoder(DIM, build_pooling("mean", DIM), weights=str(tmp_path))

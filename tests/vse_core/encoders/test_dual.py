@@ -131,7 +131,7 @@ def test_what_is_no_dual_encoder_gets_one_message(tmp_path: Path) -> None:
     sizes: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     BertModel(BertConfig(vocab_size=30, **sizes)).save_pretrained(tmp_path)
     image = {"name": "dual_encoder", "weights": str(tmp_path)}
-    with pytest.raises(ValueError, match="BertModel is no dual encoder; name one"):
+    with pytest.raises(ValueError, match="BertModel is not a dual encoder; name one"):
         build_model(None, 30, None, image, {"name": "dual_encoder"})
     with pytest.raises(ValueError, match="go together"):
         build_model(None, 30, 8, image, {"name": "bigru"})
