@@ -131,20 +131,6 @@ def test_bodies_in_memory_are_bounded_for_a_client_and_for_all(monkeypatch: pyte
     asyncio.run(fill())
 
 
-def test_requests_are_bounded_for_a_client_and_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_REQUESTS", 10)
-
-    async def flood() -> None:
-        guarded = Guard(application(echo), None, None)
-        greedy = await asyncio.gather(*(ask(guarded, "a", [b"x"], 0.05) for _ in range(20)))
-        assert [answer.status_code for answer in greedy].count(429) == 15
-        many = await asyncio.gather(*(ask(guarded, str(number % 10), [b"x"], 0.05) for number in range(20)))
-        assert [answer.status_code for answer in many].count(503) == 10
-        assert {answer.headers["retry-after"] for answer in many if answer.status_code == 503} == {"1"}
-
-    asyncio.run(flood())
-
-
 @pytest.mark.parametrize(("clients", "refusal", "answered"), [(50, 503, 6), (1, 429, 3)])
 def test_searches_that_wait_are_bounded(
     monkeypatch: pytest.MonkeyPatch, clients: int, refusal: int, answered: int
