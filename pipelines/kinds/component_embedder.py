@@ -100,10 +100,6 @@ class ComponentEmbedder:
             vectors |= zip(rows, torch.cat(parts), strict=True)
         return torch.stack([vectors[row] for row in range(len(phrases))])
 
-    def embed_regions(self, features_1NF: Tensor, lengths_1: Tensor) -> Tensor:
-        """Embed the regions of one image into (N, D) unit vectors, on the CPU."""
-        return self.embed_all_regions(features_1NF, lengths_1)[0][0]
-
     @torch.inference_mode()
     def embed_all_regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         """Embed the regions of images into (B, N, D) unit vectors, on the CPU, with the mask (B, N) of regions."""

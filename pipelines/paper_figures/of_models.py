@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from pipelines.evaluation.evaluator import pooling_figures
-from pipelines.evaluation.protocols.inputs import spread
 from pipelines.inference.embedder import QueryError
 from pipelines.paper_figures.registered_model import RegisteredModel
 from pipelines.retrieval.contact_sheet import contact_sheet
@@ -94,7 +93,7 @@ def view_attention(registered: RegisteredModel) -> dict[str, Figure]:
     if not pairs:
         raise StageError(f"{registered.name}: the captions of each image all choose the same view")
     figures = {}
-    for number, captions in enumerate(spread(pairs, _IMAGES), start=1):
+    for number, captions in enumerate(pairs[:: -(-len(pairs) // _IMAGES)], start=1):
         image, _ = gallery.captions[captions[0]]
         uri = gallery.records[image].image_uri
         regions = _regions(registered, uri)

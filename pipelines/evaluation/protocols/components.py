@@ -1,26 +1,19 @@
-"""Images retrieved by objects, attributes and relations (UniVSE, section 4.3), and where they are found."""
+"""Images retrieved by objects, attributes and relations (UniVSE, section 4.3)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 import torch
-from matplotlib.figure import Figure
 
-from pipelines.evaluation.protocols.inputs import EvaluationInputs, spread
+from pipelines.evaluation.protocols.inputs import EvaluationInputs
 from pipelines.evaluation.protocols.results import Results
 from pipelines.kinds.component_embedder import Phrase
 from preprocessing.captions.components import nouns_of, pairs_of, triples_of
-from preprocessing.features.images import load_image
 from vse_core.evaluation.ranks import RelevantItems
-from vse_core.evaluation.relevance_plots import plot_relevance
-from vse_core.evaluation.unified import evaluate_unified, relevance
+from vse_core.evaluation.unified import evaluate_unified
 
 PhrasesOfImages = Sequence[Sequence[Phrase]]
 """The phrases of each image of the split."""
-
-_IMAGES = 4
-_OBJECTS_AN_IMAGE, _PAIRS_AN_IMAGE = 3, 2
 
 
 def components(inputs: EvaluationInputs) -> Results:
@@ -43,7 +36,7 @@ def components(inputs: EvaluationInputs) -> Results:
         metrics["components/sum"] += 0.0 if kind == "detected_objects" else precision
         maps.append(f"{kind} {precision:.1f}")
     summary = f"mAP of {', '.join(maps) or 'nothing'}"
-    return Results("components", metrics, summary, relevance_figures(inputs, kinds["objects"], kinds["attributes"]))
+    return Results("components", metrics, summary)
 
 
 def _phrases(inputs: EvaluationInputs) -> dict[str, PhrasesOfImages]:
@@ -75,26 +68,3 @@ def _evaluate(inputs: EvaluationInputs, of_images: Iterable[Sequence[Phrase]]) -
     relevant = RelevantItems.of_pairs(query_P, image_P, len(images))
     queries_QD = inputs.texts.embed_phrases(list(images))
     return evaluate_unified(queries_QD, inputs.gallery.images_BKD, relevant)
-
-
-def relevance_figures(inputs: EvaluationInputs, objects: PhrasesOfImages, pairs: PhrasesOfImages) -> dict[str, Figure]:
-    """Plot where UniVSE finds the objects and attributes of a few photographs with a grid of cells, else nothing."""
-    embedder, reader = inputs.texts.components, inputs.reader
-    if embedder is None:
-        return {}
-    described = [(image, grid) for image, found in enumerate(pairs) if found and (grid := reader.grid(image))]
-    figures = {}
-    for number, (image, (rows, columns, others)) in enumerate(spread(described, _IMAGES), start=1):
-        features_1NF = torch.from_numpy(np.array(reader.features(image))).unsqueeze(0)
-        regions_ND = embedder.embed_regions(features_1NF, torch.tensor([features_1NF.shape[1]]))[others:]
-        phrases = list(dict.fromkeys(objects[image]))[:_OBJECTS_AN_IMAGE]
-        phrases += list(dict.fromkeys(pairs[image]))[:_PAIRS_AN_IMAGE]
-        queries_QD = embedder.embed_phrases(phrases)
-        figures[f"relevance_{number}"] = plot_relevance(
-            np.asarray(load_image(inputs.gallery.records[image].image_uri)),
-            [" ".join(phrase) for phrase in phrases],
-            relevance(queries_QD, regions_ND),
-            (rows, columns),
-            (queries_QD @ inputs.gallery.images_BKD[image, 0]).tolist(),
-        )
-    return figures

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from pipelines.inference.text_embedder import TextEmbedder
 from pipelines.runtime.stage import StageError
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pipelines.retrieval.gallery import Gallery
     from pipelines.schema.captions import PoolsConfig
     from preprocessing.shards.reader import ShardReader
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,3 @@ class EvaluationInputs:
         except PoolsError as error:
             raise StageError(f"evaluate: {error}") from error
         return Lexicon((caption for captions in images for caption in captions), pools, Relatedness.build(graphs))
-
-
-def spread(items: Sequence[Item], count: int) -> list[Item]:
-    """Return `count` of the items, or all of fewer, evenly spread."""
-    count = min(count, len(items))
-    return [items[place * len(items) // count] for place in range(count)]

@@ -1,4 +1,4 @@
-"""Inputs of the protocols that read captions: items evenly spread, the first images, labels of Karpathy's splits."""
+"""Inputs of the protocols that read captions: the first images, labels of Karpathy's splits."""
 
 import json
 from pathlib import Path
@@ -11,16 +11,10 @@ import torch
 from pipelines.config import load_config
 from pipelines.evaluation import protocols
 from pipelines.evaluation.evaluator import EvaluationData, evaluate_captions
-from pipelines.evaluation.protocols.inputs import EvaluationInputs, spread
+from pipelines.evaluation.protocols.inputs import EvaluationInputs
 from pipelines.retrieval.gallery import Gallery
 from preprocessing.datasets import build_dataset
 from tests.pipelines.tiny_graphs import write_split
-
-
-def test_items_are_spread_and_none_is_there_twice() -> None:
-    assert spread(range(8), 4) == [0, 2, 4, 6]
-    assert spread(range(2), 4) == [0, 1]
-    assert spread([], 4) == []
 
 
 def test_the_first_images_of_karpathy_s_split_with_their_labels(
