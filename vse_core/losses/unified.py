@@ -44,8 +44,10 @@ class UnifiedLoss(GlobalLoss):
 
     Args:
         margin: delta, in similarity.
-        component_weight, object_weight, attribute_weight, relation_weight: c, o, a, and r, which is 0 for the paper's
-            first two epochs.
+        component_weight: c.
+        object_weight: o.
+        attribute_weight: a.
+        relation_weight: r, which is 0 for the paper's first two epochs.
         negatives: of sentences and composed components, ``hardest``, or ``all`` to begin with: the mean hinge of those
             that violate the margin takes the place of the hardest one's, so that the weights of the terms hold as well.
         mask_same_image: as in the triplet loss; relations never take captions of the same image.
