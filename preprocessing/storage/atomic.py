@@ -1,6 +1,7 @@
 """Atomic writes of local files, and locks."""
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -11,12 +12,14 @@ from io import BufferedRandom
 from pathlib import Path
 from typing import Any
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 @contextlib.contextmanager
 def open_atomic(path: Path) -> Iterator[BufferedRandom]:
     """Open a binary file for writing and reading that appears under ``path`` when the block ends without an exception.
 
-    An OSError names the file, also if the disk is full. The bytes go to a hidden file next to ``path``, which is synced
+    An OSError names the file if the disk is full. The bytes go to a hidden file next to ``path``, which is synced
     and then renamed: a process killed at any moment leaves the old file or the new one. What killed writers of the same
     path left behind is removed first; a lock of the kernel shows which ones are alive. (One on another node, which
     locks may not reach, then fails at its rename instead of mixing its bytes with ours.)
@@ -33,7 +36,8 @@ def open_atomic(path: Path) -> Iterator[BufferedRandom]:
             os.fsync(file.fileno())
         aside.replace(path)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a write that fails does not say where
+        if error.errno in _NO_ROOM:
+            error.filename = error.filename or str(path)  # a write that fails does not say where
         raise
     finally:
         aside.unlink(missing_ok=True)
