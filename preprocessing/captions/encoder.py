@@ -1,6 +1,5 @@
 """Encoders of captions into token ids: words of a vocabulary, pieces of words, or what a kind of model needs."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol, Self
 
@@ -59,10 +58,9 @@ def save_caption_encoder(encoder: CaptionEncoder, directory: Path) -> None:
     encoder.save(directory / encoder.FILE)
 
 
-def load_caption_encoder(
-    directory: Path, kinds: Sequence[type[CaptionEncoder]] = (Vocabulary, SubwordTokenizer, SpacedWords)
-) -> CaptionEncoder:
+def load_caption_encoder(directory: Path) -> CaptionEncoder:
     """Read the caption encoder of a model's directory; FileNotFoundError without one, ValueError if it is damaged."""
+    kinds: tuple[type[CaptionEncoder], ...] = (Vocabulary, SubwordTokenizer, SpacedWords)
     for kind in kinds:
         path = directory / kind.FILE
         if path.is_file():

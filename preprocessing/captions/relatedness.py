@@ -24,10 +24,9 @@ _Pair = tuple[str, str]
 class Relatedness:
     """Decides whether two words are related, so that neither makes a caption wrong in the place of the other.
 
-    VSE-C calls a noun irrelevant to another where WordNet knows no synset of both and no synset of one directly above a
-    synset of the other. Two sources are asked here; either suffices:
+    Either of two sources suffices:
 
-    * WordNet, by the most frequent senses, and with hypernyms at any distance (stricter than VSE-C: dogs are animals);
+    * WordNet, by a synset of both words, or one above the other at any distance (VSE-C: directly above);
     * the training captions. Captions of one image name the same things by different words, so two nouns (or two
       attributes) are related if (1) different captions of an image use them in at least 5 images, and e times as often
       as chance would have it; (2) a caption seldom has both: 4 times less often; (3) they keep the same company: the
@@ -36,8 +35,8 @@ class Relatedness:
       two alone would relate a surfer to the surfboard.
 
     On 77 held-out pairs of nouns judged by hand (tests/preprocessing/captions/assets), precision and recall are 0.91
-    and 0.59 by WordNet, 0.58 and 0.41 by captions, 0.70 and 0.82 by either. Recall counts: an unrelated word that
-    passes for a related one is one choice less, a related one that does not is a true caption among the wrong ones.
+    and 0.59 by WordNet, 0.58 and 0.41 by captions, 0.70 and 0.82 by either. Recall counts: a related word that passes
+    for an unrelated one is a true caption among the wrong ones.
 
     ``learned`` are related pairs from captions, each in alphabetical order.
     """

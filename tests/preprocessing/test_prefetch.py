@@ -52,20 +52,6 @@ def test_an_exception_comes_after_the_items_before_it() -> None:
     assert threads() == 0
 
 
-def test_an_exception_in_the_consumer_ends_the_thread() -> None:
-    def consume() -> None:
-        for _ in prefetch(iter(range(1000)), 2):
-            raise KeyError("in the consumer")
-
-    with pytest.raises(KeyError):
-        consume()
-    for _ in range(100):
-        if threads() == 0:
-            break
-        time.sleep(0.01)
-    assert threads() == 0
-
-
 def test_stopping_at_any_moment() -> None:
     """Close while the producer is anywhere between its steps; a lost wake-up would hang the join."""
     for round_ in range(200):

@@ -81,12 +81,3 @@ def test_a_damaged_feature_shard_is_named(tmp_path: Path, features: Path, nlp: L
     features.write_bytes(features.read_bytes()[:-512])
     with pytest.raises(ShardError, match="cut short"):
         parsed(tmp_path / "graphs", features, nlp)
-
-
-def test_counts_of_parts_add_up(tmp_path: Path, features: Path, nlp: Language) -> None:
-    _, whole = parsed(tmp_path / "graphs", features, nlp)
-    twice = GraphCounts()
-    twice.merge(whole)
-    twice.merge(GraphCounts.from_json(whole.to_json()))
-    assert twice.captions == 2 * whole.captions
-    assert twice.objects == whole.objects + whole.objects

@@ -42,11 +42,3 @@ def test_words_of_the_vocabulary(tmp_path: Path) -> None:
 def test_files_that_cannot_be_used(tmp_path: Path, text: str, dim: int, message: str) -> None:
     with pytest.raises(WordVectorsError, match=message):
         read_word_vectors(write(tmp_path / "glove.txt", text), VOCABULARY, dim)
-
-
-def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
-    with pytest.raises(WordVectorsError, match="cannot read the word vectors"):
-        read_word_vectors(tmp_path / "nowhere.txt", VOCABULARY, 3)
-    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(WordVectorsError, match="give a text file in UTF-8"):
-        read_word_vectors(tmp_path / "binary", VOCABULARY, 3)

@@ -49,13 +49,6 @@ def test_samples_become_records_that_are_read_where_they_lie(tmp_path: Path) -> 
         load_image(lost.image_uri)
 
 
-def test_addresses_survive_being_made_relative(tmp_path: Path) -> None:
-    dataset = build_dataset("webdataset", folders={"train": write(tmp_path / "a"), "dev": write(tmp_path / "b")})
-    assert dataset.root == str(tmp_path)
-    record = next(iter(dataset.records("dev")))
-    assert extraction.relative_uri(record.image_uri, dataset.root).startswith("b/00000.tar#000000000.jpg@")
-
-
 def test_archives_are_listed_and_not_opened(tmp_path: Path) -> None:
     folder = write(tmp_path / "train")
     (folder / "00001.tar").write_bytes(b"no archive at all")

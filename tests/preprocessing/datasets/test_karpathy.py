@@ -82,12 +82,6 @@ def test_coco_entries_have_their_own_ids_and_folders(tmp_path: Path) -> None:
     assert dataset.root == str(tmp_path)
 
 
-def test_the_files_own_names_are_explained(tmp_path: Path) -> None:
-    dataset = build(tmp_path, [image(0, "val")])
-    with pytest.raises(DatasetError, match="'val' is called 'dev'"):
-        list(dataset.records("val"))
-
-
 @pytest.mark.parametrize(
     ("images", "message"),
     [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from preprocessing.captions.adversarial.lexicon import ImageWords, verb_form, without
+from preprocessing.captions.adversarial.lexicon import ImageWords, verb_form
 from tests.preprocessing.captions.adversarial.training import MASS, NOUNS, lexicon, lexicon_of, training_captions
 from tests.preprocessing.captions.markup import image
 
@@ -52,9 +52,3 @@ def test_relations_are_wrong_by_their_first_word() -> None:
     assert words.relations("ing") == ["carrying", "holding", "sitting on", "watching"]
     # "On" and "atop" are of one class.
     assert words.relations("preposition") == ["behind", "in", "inside", "near", "under", "with"]
-
-
-def test_vse_c_asks_of_the_replaced_word_alone() -> None:
-    nouns = [("dog", "dogs"), ("animal", "animals"), ("cat", "cats"), ("owl", "owls"), ("car", "cars")]
-    assert without(nouns, LEXICON.related("dog") | {"dog"}, {"the", "owl"}) == ["animals", "cats", "cars"]
-    assert without([("dog", "dog"), ("cat", "cat")], LEXICON.related("puppy"), set()) == ["cat"]
