@@ -11,7 +11,7 @@ from vse_core.outputs import Images, Texts
 
 
 def world_size() -> int:
-    """Return the number of processes of the current run; 1 where no process group was started."""
+    """Return the number of processes of the current run; 1 if no process group was started."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
@@ -36,8 +36,8 @@ def gather_rows(local: Tensor, counts: list[int]) -> Tensor:
     """Concatenate every process's rows in the order of the processes; gradients flow back to a row's owner.
 
     The gradient is that of the sum of all processes' losses, so that averaging gradients over processes (as
-    DistributedDataParallel does) gives that of one process on the whole batch, when every process has the loss of the
-    whole batch. ``counts`` are the rows of each process, which may differ.
+    DistributedDataParallel does) gives that of one process on the complete batch, if every process has its loss.
+    ``counts`` are the rows of each process, which may differ.
     """
     if world_size() == 1 or max(counts) == 0:
         return local
@@ -72,7 +72,7 @@ def all_reduce_sum(values: Tensor) -> Tensor:
     """Sum a tensor over all processes, with the matching gradient.
 
     As with :func:`gather_rows` the gradient is that of the sum of all processes' losses, so that a loss which every
-    process makes of the sums has, averaged over the processes, the gradient of one process on the whole batch.
+    process makes of the sums has, averaged over the processes, the gradient of one process on the complete batch.
     """
     if world_size() == 1:
         return values

@@ -1,4 +1,4 @@
-"""Full precision where half is not enough: similarities, norms and losses."""
+"""Full precision for what half is not enough for: similarities, norms and losses."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -50,7 +50,7 @@ def resampled_recalls(
 ) -> dict[str, Tensor]:
     """Return R@1, R@5 and R@10 in per cent by name in R resamples of the queries, (R,) in float64.
 
-    Each resample draws as many groups as there are, with replacement. The captions of an image are no independent
+    Each resample draws as many groups as there are, with replacement. The captions of an image are not independent
     queries: they are drawn together, with their image. ``group_Q`` numbers the group of each query from 0; None makes
     each its own. The same seed draws the same groups for all models and directions.
     """

@@ -59,7 +59,7 @@ def attribute_dependencies(captions: Iterable[tuple[Sequence[int], Sequence[tupl
 
     The candidates of an adjective are its pairs with every noun of the caption; those that the parser found are
     correct. The paper leaves repeated words open: here a caption's nouns and adjectives count once each. An adjective
-    that the parser gives to several nouns ("a white dog and a white cat") is resolved by any of them; where all nouns
+    that the parser gives to several nouns ("a white dog and a white cat") is resolved by any of them; if all nouns
     are correct, or there is only one, there is nothing to resolve and the dependency is left out.
 
     Each caption has the noun ids of its objects, and its (adjective id, noun id) pairs; any other noun is a ValueError.
@@ -117,7 +117,7 @@ def candidate_similarities(
 def evaluate_dependencies(scores_N: Tensor, first_G1: Tensor, correct_N: Tensor) -> DependencyResult:
     """Choose the best candidate of every dependency and count how often the parser agrees (UniVSE, table 4).
 
-    A dependency is resolved where a correct candidate is more similar to the image than every incorrect one; a tie
+    A dependency is resolved if a correct candidate is more similar to the image than every incorrect one; a tie
     counts as unresolved. Chance is the mean share of correct candidates. ``first_G1`` and ``correct_N`` are those of
     :class:`Dependencies`. No dependency is a ValueError.
     """

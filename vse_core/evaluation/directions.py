@@ -1,6 +1,6 @@
 """Ranking in any direction with any relevant items: images of several captions, captions or images among each other.
 
-For plain image-text retrieval, where every caption has one image, `rank_retrieval` finds both directions at once.
+For plain image-text retrieval, in which every caption has one image, `rank_retrieval` finds both directions at once.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def rank_direction(
     """Rank a gallery of images or captions for queries of either kind, each by its best relevant item.
 
     Similarity is the maximum over views, of images with each other over the pairs of their views, and the mean over
-    the members of an ensemble. Within one kind a query is no item of its own gallery. Differs from the released code of
+    the members of an ensemble. Within one kind a query is not in its own gallery. Differs from the released code of
     VSE-infinity, which gives a query the similarity 0 with itself, and so ranks it before whatever has a negative one.
 
     Args:

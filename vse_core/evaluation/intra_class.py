@@ -19,7 +19,7 @@ def caption_similarities(texts_CD: Tensor, image_of_C: Tensor) -> tuple[Tensor, 
     """Cosines of pairs of captions, image after image: of the same image, and, one with the next, of different ones.
 
     The first are all pairs, each once (P,); the others, for each caption, that with the caption half the data set
-    further on, where that is of another image.
+    further on, if that is of another image.
     """
     texts_CD = texts_CD.float()
     _, counts = torch.unique_consecutive(image_of_C, return_counts=True)

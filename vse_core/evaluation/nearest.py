@@ -13,13 +13,9 @@ def top_k(queries_QVD: Tensor, gallery_BKD: Tensor, k: int, chunk_size: int = 81
     """Find the k most similar gallery items of each query, best first: similarities (Q, k) and indices (Q, k).
 
     Queries have V views and items K. Of equally similar items the later one comes first, as in `evaluate_retrieval`.
-    The gallery is read in chunks, so the working memory does not grow with its size. Where k is larger than the
-    gallery, all of it is returned; k below 1, and sides of different widths, are a ValueError.
+    The gallery is read in chunks, so the working memory does not grow with its size. If k is larger than the gallery,
+    all of it is returned.
     """
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
-    if queries_QVD.shape[-1] != gallery_BKD.shape[-1]:
-        raise ValueError(f"queries have {queries_QVD.shape[-1]} dimensions, the gallery {gallery_BKD.shape[-1]}")
     best_QM = torch.empty((len(queries_QVD), 0), device=gallery_BKD.device)
     index_QM = torch.empty((len(queries_QVD), 0), dtype=torch.int64, device=gallery_BKD.device)
     for start in range(0, len(gallery_BKD), chunk_size):

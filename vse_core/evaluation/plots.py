@@ -1,8 +1,8 @@
 """Figures of pooling weights and of the weight of the sentence, and what all figures share.
 
 The figures are built without pyplot, so nothing is global and nothing has to be closed. Colours are those of Okabe and
-Ito ("Color Universal Design", 2008), which stay apart under every common colour deficiency; where two lines could still
-be taken for each other they also differ in marker or dash.
+Ito ("Color Universal Design", 2008), which stay apart under every common colour deficiency; lines also differ in their
+markers or dashes.
 """
 
 import itertools
@@ -30,7 +30,7 @@ def plot_gpo_coefficients(
     """Plot the weights that the Generalized Pooling Operator gives to the sorted values of sets of several lengths.
 
     A flat line at 1/N is mean pooling, a weight of 1 at rank 1 is max pooling; both are drawn as references. Each side
-    has length N of the set -> its N weights, the largest value's first, or None where it is not pooled by GPO.
+    has length N of the set -> its N weights, the largest value's first, or None if it is not pooled by GPO.
     """
     figure = Figure(figsize=(11.0, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2)

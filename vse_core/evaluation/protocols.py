@@ -21,7 +21,7 @@ class PublishedProtocol:
     items: str = "images"
 
     def misfit(self, captions: Sequence[int]) -> str | None:
-        """Why items with these numbers of captions do not make the protocol's gallery; None where they do."""
+        """Return why items with these numbers of captions are not the protocol's gallery; None if they are."""
         if len(captions) not in self.sizes:
             numbers = " or ".join(f"{number:,}" for number in self.sizes)
             return f"{self.title} is retrieval among {numbers} {self.items}, here are {len(captions):,}"
@@ -35,7 +35,7 @@ class PublishedProtocol:
         return None
 
 
-# COCO 5K is Karpathy's test split whole ("testall" in the files that SCAN released, where "test" is its first fifth).
+# COCO 5K is Karpathy's complete test split: "testall" in the files that SCAN released; "test" is its first fifth.
 RETRIEVAL_PROTOCOLS = {
     "flickr8k_1k": PublishedProtocol("Flickr8k 1K", (1000,), 5),
     "flickr30k_1k": PublishedProtocol("Flickr30K 1K", (1000,), 5),

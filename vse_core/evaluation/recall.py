@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -85,7 +85,7 @@ class RetrievalRanks:
         return torch.repeat_interleave(torch.arange(len(self.captions_B)), self.captions_B)
 
     def each_fold(self) -> "list[RetrievalRanks]":
-        """The ranks of each fold for itself; items keep their numbers of the whole."""
+        """The ranks of each fold for itself; items keep their numbers."""
         size = len(self.captions_B) // self.folds
         return [
             RetrievalRanks(self.image_to_text[images], self.text_to_image[captions], self.captions_B[images], 1)
@@ -158,7 +158,8 @@ def rank_retrieval(
     accumulators = {cut: (RankAccumulator(images, device), RankAccumulator(captions, device)) for cut in folds}
     blocks = _blocks(counts_B, folds, sum(comparisons(*member) for member in members), device)
     image_of_C = torch.repeat_interleave(torch.arange(images), counts_B).to(device)
-    for (images_p, _), (images_q, captions_q) in _diagonal_first(blocks):
+    diagonal_first = [*zip(blocks, blocks, strict=True), *itertools.permutations(blocks, 2)]
+    for (images_p, _), (images_q, captions_q) in diagonal_first:
         together = [cut for cut in accumulators if images_p.start * cut // images == images_q.start * cut // images]
         if not together:
             continue
@@ -230,11 +231,6 @@ def _runs(counts_B: Tensor, sizes: Sequence[int]) -> list[Block]:
     captions = starts_B1[images].tolist()
     image_runs, caption_runs = ([slice(*pair) for pair in itertools.pairwise(edges)] for edges in (images, captions))
     return list(zip(image_runs, caption_runs, strict=True))
-
-
-def _diagonal_first(blocks: Sequence[Block]) -> Iterator[tuple[Block, Block]]:
-    yield from zip(blocks, blocks, strict=True)
-    yield from itertools.permutations(blocks, 2)
 
 
 def direction_metrics(ranks: Ranks, round_median: bool = True) -> DirectionMetrics:

@@ -19,7 +19,7 @@ from vse_core.evaluation.plots import GREY
 
 # The steps of inferno rise in lightness, so the map reads the same under every colour deficiency and in grey.
 _COLOURS = "inferno"
-# Of no heat and of the most: the photograph stays visible where nothing is found.
+# Of no heat and of the most: the photograph stays visible if nothing is found.
 _OPACITY = (0.3, 0.8)
 _MOST_COLUMNS = 5
 _PANEL_WIDTH = 3.1
@@ -44,9 +44,9 @@ def plot_relevance(
         photograph_HW3: RGB, 0 to 255.
         queries: the text of each query, its panel's title.
         relevance_QN: of `vse_core.evaluation.unified.relevance`.
-        regions: where the N values lie. (rows, columns) of a grid whose cells divide the whole photograph, row by row:
+        regions: where the N values lie. (rows, columns) of a grid whose cells divide the photograph, row by row:
             the map is interpolated between the cells' centres. Or boxes (N, 4) of left, top, right and bottom in
-            pixels: a pixel shows the most relevant of the boxes over it, 0 where there is none, and the query's best
+            pixels: a pixel shows the most relevant of the boxes over it, 0 outside of them, and the query's best
             box is outlined.
         similarities: the matching score of each query with the whole image, shown under its text. None: not shown.
     """

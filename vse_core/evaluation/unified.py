@@ -15,10 +15,10 @@ _SORTED_AT_ONCE = 4
 def evaluate_unified(queries_QD: Tensor, images_BKD: Tensor, relevant_images: RelevantItems) -> dict[str, float]:
     """Rank all images for every query and average the precision over its relevant images (UniVSE, section 4.3).
 
-    UniVSE reports one figure a kind of query: objects ("clock"), attributes ("white clock"), relations ("clock on
-    wall"); each is one call. Differs from the paper, which draws pairs of image and component at random: here every
-    distinct component is one query, and all images of which any caption holds it are relevant (or, for objects, those
-    in which a detection data set labels it). Compare it with `map_chance`: common components have many relevant images.
+    Each kind of query is one call: objects ("clock"), attributes ("white clock"), relations ("clock on wall"). Differs
+    from the paper, which draws pairs of image and component at random: here every distinct component is one query, and
+    all images of which any caption holds it are relevant (or, for objects, those in which a detection data set labels
+    it). Compare it with `map_chance`: common components have many relevant images.
 
     Returns ``map`` and its expectation for a random ranking ``map_chance``, in per cent, the numbers of ``queries`` and
     ``images``, and the mean number of a query's ``relevant_images``. Arguments and errors are those of

@@ -50,7 +50,7 @@ class ViewSummary:
     """One model's entry in the figure.
 
     Attributes:
-        lam: the weight of the nearest view's loss that it was trained with; None where there was none.
+        lam: the weight of the nearest view's loss that it was trained with, if any.
         shares: of captions that choose each of its K views.
         similarity: of its views (`view_similarity`); None for a single view.
     """
@@ -66,7 +66,7 @@ def plot_view_diversity(models: Sequence[ViewSummary], shown: Sequence[ViewSumma
     """Plot which views captions choose, and RSUM and the views' similarity over lambda and over K (MV-VSE, figure 4).
 
     Panels (a) and (b) of the paper, over the number of views and over lambda, are drawn of the most models that differ
-    in it alone, where there are two at least; (c) and (d), the choice of views, of those ``shown``, by default of every
+    in it alone, if there are two at least; (c) and (d), the choice of views, of those ``shown``, by default of every
     model.
     """
     shown = models if shown is None else shown

@@ -28,18 +28,17 @@ class AdoptLoss(TemperatureLoss):
     - ``release``: as in the released code. Uniformity is the mean of ``exp(-s)`` with 1 for the pairs,
       ``K = int(B cos((alignment + uniformity)^1.25)) + 1``; negatives get a margin, the pair is in the softmax, and
       both directions are averaged. Negatives are mined after setting the pairs' similarity to 0, so that a pair is
-      taken for its own negative where fewer than K others exceed 0.
+      taken for its own negative if fewer than K others exceed 0.
     - ``corrected``: the release with mining among true negatives only.
 
     K lies between 1 and B - 1 and carries no gradient. Unknown values of options are a ValueError.
 
     Args:
         variant: see above.
-        temperature: divisor of the similarities.
+        temperature, mask_same_image: as of :class:`~vse_core.losses.contrastive.TemperatureLoss`.
         margin: added to the similarity of negatives (none in ``paper``).
         count: how K is chosen: ``adaptive``, or for comparison ``constant`` or ``random`` (uniform in 1 .. B - 1).
         constant: K for ``constant``.
-        mask_same_image: do not take other captions of the same image as negatives.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class AdoptLoss(TemperatureLoss):
     def _number(self, alignment: Tensor, uniformity: Tensor, image_ids_B: Tensor) -> Tensor:
         """K, on the device: asking for its value would make every step wait for the GPU."""
         pairs = len(image_ids_B)
-        # Similarities of opposite vectors could make the sum negative, where powers and cosines mean nothing.
+        # Similarities of opposite vectors could make the sum negative, for which powers and cosines mean nothing.
         maturity = (alignment + uniformity).clamp(min=0.0)
         if self.count == "constant":
             number = torch.tensor(self.constant, device=image_ids_B.device)

@@ -34,8 +34,8 @@ class ComponentVectors:
 class UnifiedOutput:
     """UniVSE's output for this process's b pairs of an image and a caption.
 
-    Regions are zero where there is none; ``sentences_bD`` is u_sent, and ``composed_bD`` is u_comp, zero for a caption
-    without components. The numbers of triples are equal where the triples are; those of all that are true of an image
+    Regions beyond the mask are zero; ``sentences_bD`` is u_sent, and ``composed_bD`` is u_comp, zero for a caption
+    without components. The numbers of triples are equal if the triples are; those of all that are true of an image
     are filled up with -1.
     """
 

@@ -69,13 +69,9 @@ class InfoNCELoss(TemperatureLoss):
 class SigmoidLoss(TemperatureLoss):
     """Logistic regression of every image against every caption of the batch (SigLIP, Zhai et al. 2023, section 3.2).
 
-    ``-1/B sum_ij log sigmoid( z_ij (s_ij / temperature + bias) )``, where z is 1 for pairs and -1 for negatives. Other
-    arguments are those of :class:`TemperatureLoss`.
-
-    Args:
-        temperature: divisor of the similarities (SigLIP begins with 0.1).
-        bias: added to the divided similarities (SigLIP begins with -10, as nearly all pairs are negatives).
-        learned: temperature and bias are learned, from these values on, as in the paper.
+    ``-1/B sum_ij log sigmoid( z_ij (s_ij / temperature + bias) )``, where z is 1 for pairs and -1 for negatives.
+    SigLIP learns both temperature and bias, from 0.1 and -10 on (nearly all pairs are negatives). Other arguments are
+    those of :class:`TemperatureLoss`.
     """
 
     def __init__(

@@ -33,8 +33,8 @@ class GlobalLoss(nn.Module, ABC):
         """Return the global batch's loss, the same on every process, of a model's output for the local batch.
 
         It gathers what it needs of the other processes, in such a way that gradients averaged over the processes (as
-        DistributedDataParallel does) are those of one process that holds the whole batch. ``image_ids_b`` are equal
-        where two captions belong to one image; ``counts`` are the pairs of each process, in order.
+        DistributedDataParallel does) are those of one process that holds the complete batch. ``image_ids_b`` are equal
+        for captions of one image; ``counts`` are the pairs of each process, in order.
         """
 
 

@@ -48,7 +48,7 @@ class Block:
         return sims_MAC.diagonal(self.first, -2, -1)
 
     def turned(self) -> "Block":
-        """Return the block of the candidates as anchors, where all of the batch are both."""
+        """Return the block of the candidates as anchors, if all of the batch are both."""
         sims_AKC = self.sims_AKC.permute(2, 1, 0)
         return Block(sims_AKC, self.sims_AC.T, self.negative_AC.T, self.first, not self.of_images)
 
@@ -120,7 +120,7 @@ class GlobalPairs:
         return sums
 
     def _whole(self, side: bool) -> Block:
-        """Return the one block of a side, which is made once; it has the other's similarities where all are here."""
+        """Return the one block of a side, which is made once; it has the other's similarities if all are here."""
         if side not in self._held:
             is_turned = self._is_alone and side == CAPTIONS
             with torch.enable_grad():  # the loss takes it as well, after what is measured without a gradient

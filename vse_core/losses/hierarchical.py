@@ -113,7 +113,7 @@ def phrase_similarities(frames_BND: Tensor, mask_BN: Tensor, phrases_CMD: Tensor
 
     A phrase attends to frames by their cosines, of which those below zero count as zero, brought to unit length over
     the frames: ``w = softmax(4 * unit(relu(cos)))``. Its similarity is the cosine with the frames' average by these
-    weights; a caption's is the mean over its phrases, and 0 where it has none.
+    weights; a caption's is the mean over its phrases, and 0 if it has none.
 
     The averages themselves, of D numbers for each video, caption and phrase, are never made: their inner products with
     the phrase and their lengths follow from the cosines and from the frames' inner products with each other.

@@ -21,7 +21,7 @@ class MultiViewLoss(PairLoss):
     - ``max``: the triplet loss of ``s*`` (equation (9)); only the best view of each pair learns, and one view may win
       everywhere;
     - ``avg``: the mean of the views' own triplet losses (8);
-    - ``up``: the mean over the views of ``[margin - s_k(pair) + s*(negative)]+``, where ``max`` is not 0 already (10);
+    - ``up``: the mean over the views of ``[margin - s_k(pair) + s*(negative)]+``, if ``max`` is not 0 already (10);
     - ``up_rough``: the same everywhere (13);
     - ``joint``: ``lam * max + (1 - lam) * up`` (15), the published system;
     - ``journal``: ``lam * up_rough + (1 - lam) * low``, where ``low`` is the mean over the views of

@@ -118,7 +118,7 @@ class UnifiedLoss(GlobalLoss):
         return LossResult(total, {name: part.detach() for name, part in parts.items()})
 
     def _captions(self, output: UnifiedOutput, image_ids_b: Tensor, counts: list[int]) -> tuple[Sums, Sums]:
-        """The terms of whole captions, ``sent`` and ``comp``, and what to log of them."""
+        """Return the terms of captions, ``sent`` and ``comp``, and what to log of them."""
         has_B = gather_rows(output.has_components_b, counts)
         sentences, composed = (
             GlobalPairs(output.images_bKD, texts_bD, image_ids_b, counts, self.mask_same_image)

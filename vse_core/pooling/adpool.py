@@ -22,7 +22,7 @@ class AdaptivePooling(Pooling):
     ``variant="paper"``. The released code gives every rank and dimension a weight of its own, from a linear layer of
     full width with a bias and a ReLU; that is ``variant="release"``. It also lets the zero rows of padding take part
     in the token softmax, so that an embedding depends on what else is in its batch. ``variant="corrected"``, the
-    default, is the release with padding left out, and equal to it where there is none; their weights are exchangeable.
+    default, is the release with padding left out, and equal to it without any; their weights are exchangeable.
     Any other variant is a ValueError.
 
     The ablations fix the balance: ``token_share`` is the weight of the token level, 1 leaves the embedding level out

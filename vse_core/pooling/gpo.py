@@ -46,7 +46,7 @@ def length_weights(
 ) -> Tensor:
     """Return the weights (B, size) of ranks whose scores depend on the length of the set alone: a softmax over ranks.
 
-    ``scores`` gives (U, N) for the U distinct lengths and the longest, N; ``size`` is N where it is None.
+    ``scores`` gives (U, N) for the U distinct lengths and the longest, N; None as ``size`` means N.
     """
     sizes_U, row_of_B = distinct_lengths(lengths_B)
     longest = size if size is not None and torch.onnx.is_in_onnx_export() else int(sizes_U[-1])

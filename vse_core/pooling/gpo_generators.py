@@ -20,8 +20,7 @@ _HEADS = 4
 class TransformerGenerator(RankPooling):
     """GPO whose rank codes are read by a Transformer's encoder layer instead of a GRU.
 
-    One layer (Vaswani et al., 2017) of four heads and of the codes' width, its inner layer ``hidden_dim`` wide, without
-    dropout: our choice.
+    One layer of four heads and of the codes' width, its inner layer ``hidden_dim`` wide, without dropout: our choice.
     """
 
     def __init__(self, position_dim: int = 32, hidden_dim: int = 32, temperature: float = 0.1) -> None:
@@ -63,10 +62,7 @@ class DimensionGenerator(Pooling):
 
 
 class FeatureGenerator(Pooling):
-    """GPO whose GRU reads the sorted values of a rank next to its code, so that the weights depend on the set itself.
-
-    They are concatenated, which is our choice.
-    """
+    """GPO whose GRU reads a rank's code and sorted values, concatenated: the weights depend on the set itself."""
 
     def __init__(self, dim: int, position_dim: int = 32, hidden_dim: int = 32, temperature: float = 0.1) -> None:
         super().__init__()

@@ -125,7 +125,7 @@ class LocalImportancePooling(Pooling):
     """Weight every value by the exponential of an importance that a small network reads from the element.
 
     Gao, Wang and Wu, "LIP: Local importance-based pooling", ICCV 2019, equation (4), with the projection form of the
-    importance: linear layer, instance norm over the set, sigmoid times 12. The window is the whole set. The norm's
+    importance: linear layer, instance norm over the set, sigmoid times 12. The window is the complete set. The norm's
     scale starts at 0, so that training starts from mean pooling; in their code the layer's weights do, to the same end.
     """
 

@@ -134,7 +134,7 @@ class _SortSets(torch.autograd.Function):
 
 def _sorted_columns(rows_nD: Tensor) -> Tensor:
     """Columns of a set in ascending order: (D, n)."""
-    # A copy even where the transpose is contiguous already: NumPy's sort, vectorised, works in place.
+    # A copy even if the transpose is contiguous already: NumPy's sort, vectorised, works in place.
     columns_Dn = rows_nD.detach().t().clone(memory_format=torch.contiguous_format)
     columns_Dn.numpy().sort(axis=-1)
     return columns_Dn

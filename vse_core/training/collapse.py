@@ -12,11 +12,9 @@ class CollapseDetector:
     directions, and the summed loss is ``2 * B * margin`` (51.2 for B = 128 and 0.2; per pair ``2 * margin``). Gradients
     vanish there, so a run rarely leaves it.
 
-    Args:
-        plateau: the loss per pair where all similarities are equal, ``2 * margin`` for the sum of both directions.
-        patience: consecutive steps on the plateau before the run is called collapsed.
-        tolerance: relative distance from the plateau that still counts as on it. What is left of differences between
-            embeddings keeps the hardest negatives of a stuck run one or two hundredths above it.
+    ``plateau`` is the loss per pair if all similarities are equal, and ``patience`` the consecutive steps on it before
+    the run is called collapsed. What is left of differences between embeddings keeps the hardest negatives of a stuck
+    run one or two hundredths above the plateau, within the relative ``tolerance``.
     """
 
     def __init__(self, plateau: float, patience: int, tolerance: float = 0.02) -> None:
@@ -32,7 +30,7 @@ class CollapseDetector:
         if self.steps_on_plateau >= self.patience:
             raise CollapseError(
                 f"the embeddings have collapsed to a point: for {self.patience} steps the loss per pair has stood at "
-                f"{loss_per_pair:.4f}, its value when all similarities are equal ({self.plateau:g}; times B where the "
+                f"{loss_per_pair:.4f}, its value when all similarities are equal ({self.plateau:g}; times B if the "
                 "loss is summed). Start with all negatives for longer (loss.all_negatives), lower "
                 "training.learning_rate or lengthen training.warmup"
             )

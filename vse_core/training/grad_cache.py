@@ -1,4 +1,4 @@
-"""Cached gradients: contrastive batches larger than memory, encoded chunk by chunk with the gradients of the whole.
+"""Cached gradients: contrastive batches larger than memory, with the gradients of the batch encoded at once.
 
 B pairs of this process, K views, D dimensions.
 """
@@ -62,7 +62,7 @@ class ChunkedModel(nn.Module):
         return [slice(first, min(first + self.chunk_size, count)) for first in range(0, count, self.chunk_size)]
 
     def _normalised(self, chunks: list[tuple[Any, ...]]) -> _Context:
-        """Return the context in which a batch norm, if any, has the statistics of the whole batch."""
+        """Return the context in which a batch norm, if any, has the statistics of the complete batch."""
         encoder = next((module for module in self.model.modules() if isinstance(module, FeatureEncoder)), None)
         if encoder is None or encoder.mlp is None or not self.training:
             return contextlib.nullcontext

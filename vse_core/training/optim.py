@@ -24,7 +24,7 @@ def build_optimizer(
         model: the model.
         learning_rate: base rate, for the global batch; the schedule multiplies it.
         weight_decay: decoupled weight decay (0.01 for region features with a BiGRU, 1e-4 with BERT).
-        rate_factors: submodule -> its factor of the base rate (``{"text_encoder.bert": 0.1}`` in VSE-infinity); where
+        rate_factors: submodule -> its factor of the base rate (``{"text_encoder.bert": 0.1}`` in VSE-infinity); if
             one is inside another, the inner one counts; 0 freezes it. All else trains at the base rate, in the first
             group. One that does not exist, or has no trainable parameters, is a ValueError.
         of_loss: what the loss itself learns, at the base rate and without weight decay.

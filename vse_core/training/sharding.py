@@ -24,7 +24,7 @@ def shard(model: nn.Module) -> None:
     when it is done; the rest of the model is gathered at once (Zhao et al. 2023, PyTorch FSDP; `fully_shard`). Losses
     and gradients are DistributedDataParallel's, up to the order of sums.
 
-    Parameters are DTensors from here on: :func:`gathered` makes them whole, :func:`share_of` is its opposite.
+    Parameters are DTensors from here on: :func:`gathered` makes them complete, :func:`share_of` is its opposite.
     """
     for parameter in model.parameters():
         # Convolutions are kept channels last, which fully_shard refuses.
@@ -57,7 +57,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors whole to the first process, in the host's memory where they were shared; nothing to the others."""
+    """Return complete tensors to the first process, in the host's memory if they were shared; nothing to the others."""
     kept = {}
     for name, tensor in tensors.items():
         value = whole(tensor)
@@ -67,7 +67,7 @@ def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def share_of(tensor: Tensor, like: Tensor) -> Tensor:
-    """Return this process's share of a tensor that all have, shared like another one; where that is not, the tensor."""
+    """Return this process's share of a tensor that all have, shared like another one; if that is not, the tensor."""
     if not _is_share(like):
         return tensor
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)

@@ -46,7 +46,7 @@ class Progress:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return an optimiser's state by ``INDEX.NAME``; where processes share it, to the first of them."""
+    """Return an optimiser's state by ``INDEX.NAME``; if processes share it, to the first of them."""
     tensors = {
         f"{index}.{name}": torch.as_tensor(value)
         for index, state in optimizer.state_dict()["state"].items()
@@ -62,7 +62,7 @@ def save_state(tensors: Mapping[str, Tensor], progress: Progress, directory: Pat
 
 
 def load_state(optimizer: torch.optim.Optimizer, directory: Path) -> Progress:
-    """Restore the optimiser of the same model and read the progress; ValueError where the tensors are of another."""
+    """Restore the optimiser of the same model and read the progress; ValueError if the tensors are of another."""
     state: dict[int, dict[str, Tensor]] = {}
     with damage_named(directory / OPTIMIZER):
         for key, tensor in load_file(directory / OPTIMIZER).items():
