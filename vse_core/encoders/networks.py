@@ -5,9 +5,11 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
+import torchvision
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from transformers import AutoImageProcessor
 
 from vse_core.digests import first_line
 from vse_core.encoders.pretrained import architecture_of, build_from_architecture, load_pretrained
@@ -99,8 +101,6 @@ def resolve_pixels(
 
 def image_processor(weights: str) -> Any:
     """Return the settings that weights come with for their images; ValueError if there are none."""
-    from transformers import AutoImageProcessor
-
     folder = Path(weights).expanduser()
     try:
         return AutoImageProcessor.from_pretrained(
@@ -143,8 +143,6 @@ def _torchvision_state(architecture: str, weights: str) -> Mapping[str, Tensor]:
 
 
 def _downloaded(architecture: str, weights: str) -> Mapping[str, Tensor]:
-    import torchvision
-
     try:
         known = torchvision.models.get_model_weights(architecture.removesuffix("_caffe"))
         state: Mapping[str, Tensor] = known[weights].get_state_dict(check_hash=True, weights_only=True)

@@ -1,7 +1,4 @@
-"""Pretrained networks through transformers: read from safetensors, or rebuilt from their architecture alone.
-
-transformers is imported where it is used: it takes seconds, and most models have no use for it.
-"""
+"""Pretrained networks through transformers: read from safetensors, or rebuilt from their architecture alone."""
 
 import json
 from collections.abc import Iterator
@@ -10,8 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from safetensors import SafetensorError
 from torch import nn
+from transformers import (
+    MODEL_FOR_BACKBONE_MAPPING,
+    MODEL_MAPPING,
+    AutoBackbone,
+    AutoConfig,
+    AutoModel,
+    PreTrainedModel,
+)
+from transformers.utils import logging
 
 from vse_core.digests import first_line
 
@@ -27,8 +34,6 @@ def load_pretrained(weights: str) -> nn.Module:
     ``weights`` is a local folder with config.json and *.safetensors, or a name on the hub. Raises ValueError if the
     network cannot be loaded, or its weights are incomplete (a pooler may be missing).
     """
-    from transformers import AutoConfig, PreTrainedModel
-
     local = Path(weights).expanduser().is_dir()
     name = str(Path(weights).expanduser()) if local else weights
     origin: dict[str, Any] = {"local_files_only": local, "trust_remote_code": False}
@@ -68,9 +73,6 @@ def load_pretrained(weights: str) -> nn.Module:
 
 def build_from_architecture(architecture: dict[str, Any]) -> nn.Module:
     """Build a network with random weights from what :func:`architecture_of` gave; ValueError if it is not known."""
-    import transformers
-    from transformers import MODEL_MAPPING, AutoBackbone, AutoConfig, AutoModel
-
     try:
         config = AutoConfig.for_model(**architecture)
         auto = AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
@@ -88,8 +90,6 @@ def _network_class(config: Any) -> Any:
 
     AutoBackbone itself loads no local folders.
     """
-    from transformers import MODEL_FOR_BACKBONE_MAPPING, MODEL_MAPPING
-
     found = (MODEL_MAPPING if type(config) in MODEL_MAPPING else MODEL_FOR_BACKBONE_MAPPING)[type(config)]
     return found[0] if isinstance(found, tuple) else found
 
@@ -103,8 +103,6 @@ def architecture_of(network: Any) -> dict[str, Any]:
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
     """Silence progress bars and load reports; what matters of them is checked and raised here."""
-    from transformers.utils import logging
-
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -5,7 +5,6 @@ from typing import Any
 
 from torch import nn
 
-from vse_core.encoders.bert import BertEncoder
 from vse_core.encoders.components import ComponentEncoder
 from vse_core.encoders.image import FeatureEncoder
 from vse_core.encoders.regions import RegionEncoder
@@ -35,6 +34,19 @@ def _build_backbone(
     return BackboneEncoder(network, architecture, embed_dim, pooling, image_size, pixels)
 
 
+def _build_bert(
+    vocabulary_size: int,
+    embed_dim: int,
+    pooling: nn.Module,
+    weights: str | None = None,
+    architecture: dict[str, Any] | None = None,
+) -> nn.Module:
+    # Imported when asked for: transformers takes seconds.
+    from vse_core.encoders.bert import BertEncoder
+
+    return BertEncoder(embed_dim, pooling, weights, architecture, vocabulary_size)
+
+
 IMAGE_ENCODERS: dict[str, Callable[..., nn.Module]] = {
     "features": FeatureEncoder,
     "backbone": _build_backbone,
@@ -43,7 +55,7 @@ IMAGE_ENCODERS: dict[str, Callable[..., nn.Module]] = {
 }
 TEXT_ENCODERS: dict[str, Callable[..., nn.Module]] = {
     "bigru": BiGRUEncoder,
-    "bert": BertEncoder,
+    "bert": _build_bert,
     "components": ComponentEncoder,
     "role_graphs": RoleGraphEncoder,
 }

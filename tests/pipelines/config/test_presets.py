@@ -139,47 +139,24 @@ def test_vse_c_begins_as_vse_pp(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(REGIONS))
-def test_what_all_share(name: str, tmp_path: Path) -> None:
-    config = preset(name, tmp_path)
-    assert config.model.embed_dim == 1024
-    training = config.training
+def test_regions(name: str, tmp_path: Path) -> None:
+    config, row = preset(name, tmp_path), REGIONS[name]
+    image, text, loss, training = config.model.image, config.model.text, config.loss, config.training
+    assert (image.pooling.name, text.pooling.name) == (row.pooling, row.pooling)
+    assert (image.views, image.mlp, config.model.embed_dim) == (row.views, True, 1024)
+    assert image.norm_rows == ("padded" if "release" in name else "real")
+    assert _bert_rate(text) == row.bert_rate
+    assert row.bert_rate is not None or text.word_dim == 300
+    assert (loss.name, loss.mask_same_image, loss.margin) == (row.loss, False, 0.2)
+    if row.loss != "adopt":
+        assert (loss.reduction, str(loss.all_negatives)) == ("sum", "1 epoch")
     assert (training.epochs, training.batch_size, training.learning_rate) == (25, 128, 5e-4)
-    assert (training.gradient_clip, str(training.warmup)) == (2.0, "0 steps")
+    assert (training.gradient_clip, str(training.warmup), training.weight_decay) == (2.0, "0 steps", row.weight_decay)
+    assert (training.decay.name, training.decay.factor) == ("step", 0.1)
+    assert [str(point) for point in training.decay.at] == [f"{epoch} epochs" for epoch in row.decay_epochs]
     # VSE+2AD's released code never masks or drops <start> and <end>, VSE-infinity's does.
     assert training.caption_augmentation == ("words" if name.startswith("vse_2ad") else True)
-    assert config.model.image.norm_rows == ("padded" if "release" in name else "real")
-    assert (training.decay.name, training.decay.factor) == ("step", 0.1)
-    assert config.loss.mask_same_image is False
-    assert config.loss.margin == 0.2
-
-
-@pytest.mark.parametrize("name", sorted(REGIONS))
-def test_what_tells_them_apart(name: str, tmp_path: Path) -> None:
-    config, row = preset(name, tmp_path), REGIONS[name]
-    image, text = config.model.image, config.model.text
-    assert (image.pooling.name, text.pooling.name) == (row.pooling, row.pooling)
-    assert (image.views, config.loss.name) == (row.views, row.loss)
-    assert config.training.weight_decay == row.weight_decay
-    assert [str(point) for point in config.training.decay.at] == [f"{epoch} epochs" for epoch in row.decay_epochs]
-    assert _bert_rate(text) == row.bert_rate
-
-
-@pytest.mark.parametrize("name", [name for name, row in REGIONS.items() if row.bert_rate is None])
-def test_word_vectors_have_300_dimensions(name: str, tmp_path: Path) -> None:
-    assert preset(name, tmp_path).model.text.word_dim == 300
-
-
-@pytest.mark.parametrize("name", sorted(REGIONS))
-def test_region_presets_have_the_mlp_and_drop_regions(name: str, tmp_path: Path) -> None:
-    config = preset(name, tmp_path)
-    assert config.model.image.mlp
-    assert config.training.size_augmentation == "region"
-
-
-@pytest.mark.parametrize("name", [name for name, row in REGIONS.items() if row.loss != "adopt"])
-def test_hinge_losses_begin_with_an_epoch_of_all_negatives(name: str, tmp_path: Path) -> None:
-    loss = preset(name, tmp_path).loss
-    assert (loss.reduction, str(loss.all_negatives)) == ("sum", "1 epoch")
+    assert training.size_augmentation == "region"
 
 
 @pytest.mark.parametrize("name", sorted(BACKBONES))
@@ -219,34 +196,19 @@ def test_the_released_code_of_mv_vse(tmp_path: Path) -> None:
     assert (training.size_augmentation, training.caption_augmentation) == ("none", False)
 
 
-@pytest.mark.parametrize("name", VIDEOS)
+@pytest.mark.parametrize("name", [*VIDEOS, *HIERARCHICAL])
 def test_videos_have_the_schedule_of_the_paper_and_the_rest_of_hgr_s_code(name: str, tmp_path: Path) -> None:
-    config = preset(name, tmp_path)
+    graphs = "model: {text: {graphs: /graphs.json}}\n" if name in HIERARCHICAL else ""
+    config = preset(name, tmp_path, GRIDS + graphs)
     image, text, loss, training = config.model.image, config.model.text, config.loss, config.training
-    assert (image.pooling.name, text.pooling.name) == (VIDEOS[name], VIDEOS[name])
-    assert (config.model.embed_dim, image.mlp, image.dropout, text.dropout, text.word_dim) == (
-        1024,
-        False,
-        0.2,
-        0.2,
-        300,
-    )
-    assert (loss.name, loss.margin, loss.reduction, str(loss.all_negatives)) == ("triplet", 0.2, "mean", "0 epochs")
-    assert (training.epochs, training.batch_size, training.learning_rate, training.weight_decay) == (35, 128, 1e-4, 0)
-    assert ([str(point) for point in training.decay.at], training.decay.factor) == (["25 epochs"], 0.1)
-    assert (training.size_augmentation, training.caption_augmentation) == ("none", False)
-
-
-@pytest.mark.parametrize("name", HIERARCHICAL)
-def test_hgr_has_the_schedule_of_all_video_models_and_the_rest_of_its_code(name: str, tmp_path: Path) -> None:
-    config = preset(name, tmp_path, GRIDS + "model: {text: {graphs: /graphs.json}}\n")
-    image, text, loss, training = config.model.image, config.model.text, config.loss, config.training
-    assert (image.pooling.name, text.pooling.name) == (HIERARCHICAL[name], HIERARCHICAL[name])
-    assert (image.name, text.name, config.model.embed_dim) == ("levels", "role_graphs", 1024)
-    assert (text.word_dim, text.layers) == (300, 1)
-    assert (image.dropout, text.dropout, text.graph_dropout) == (0.2, 0.2, 0.5)
-    assert (loss.name, loss.margin, loss.reduction) == ("hierarchical", 0.2, "mean")
-    assert str(loss.all_negatives) == "0 epochs"
+    assert image.pooling.name == text.pooling.name == (VIDEOS | HIERARCHICAL)[name]
+    assert (config.model.embed_dim, image.dropout, text.dropout, text.word_dim) == (1024, 0.2, 0.2, 300)
+    if name in HIERARCHICAL:
+        assert (image.name, text.name, text.layers, text.graph_dropout) == ("levels", "role_graphs", 1, 0.5)
+    else:
+        assert not image.mlp
+    assert loss.name == ("hierarchical" if name in HIERARCHICAL else "triplet")
+    assert (loss.margin, loss.reduction, str(loss.all_negatives)) == (0.2, "mean", "0 epochs")
     assert (training.epochs, training.batch_size, training.learning_rate, training.weight_decay) == (35, 128, 1e-4, 0)
     assert ([str(point) for point in training.decay.at], training.decay.factor) == (["25 epochs"], 0.1)
     assert (training.size_augmentation, training.caption_augmentation) == ("none", False)
