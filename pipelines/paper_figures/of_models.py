@@ -21,10 +21,9 @@ from pipelines.runtime.stage import StageError
 from preprocessing.features.images import load_image
 from vse_core.evaluation.intra_class import caption_similarities, plot_caption_similarity
 from vse_core.evaluation.nearest import top_k
-from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.evaluation.relevance_plots import plot_relevance, plot_retrieved
 from vse_core.evaluation.unified import relevance
-from vse_core.evaluation.views import ViewSummary, chosen_views, view_similarity
+from vse_core.evaluation.views import chosen_views
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,22 +57,11 @@ def caption_similarity(registered: RegisteredModel) -> dict[str, Figure]:
     Differs from the paper: the captions' embeddings are the model's own, not Sentence-BERT's.
     """
     gallery = registered.gallery
-    same_P, other_P = caption_similarities(gallery.texts_CD, _image_of(gallery))
+    same_P, other_P = caption_similarities(gallery.texts_CD, image_of(gallery))
     if not len(same_P):
         raise StageError(f"{registered.name}: no image of its gallery has two captions to compare")
     title = f"Captions of {gallery.records[0].split}, as {registered.name} embeds them"
     return {"caption_similarity.png": plot_caption_similarity(same_P, other_P, title)}
-
-
-def view_summary(name: str, gallery: Gallery, lam: float | None) -> ViewSummary:
-    """Return the entry of a model in the figure of views, by its gallery and the lambda it was trained with."""
-    chosen_C = chosen_views(gallery.images_BKD, gallery.texts_CD, _image_of(gallery))
-    views = gallery.images_BKD.shape[1]
-    shares_K = torch.bincount(chosen_C, minlength=views) / max(1, len(chosen_C))
-    counts = [len(record.captions) for record in gallery.records]
-    rsum = evaluate_retrieval(gallery.images_BKD, gallery.texts_CD, counts).rsum
-    similarity = view_similarity(gallery.images_BKD) if views > 1 else None
-    return ViewSummary(name, lam, shares_K.tolist(), similarity, rsum)
 
 
 def view_attention(registered: RegisteredModel) -> dict[str, Figure]:
@@ -87,7 +75,7 @@ def view_attention(registered: RegisteredModel) -> dict[str, Figure]:
     gallery = registered.gallery
     if gallery.images_BKD.shape[1] < 2:
         raise StageError(f"{registered.name} has one view of each image: there are no two to compare")
-    images_C = _image_of(gallery)
+    images_C = image_of(gallery)
     chosen_C = chosen_views(gallery.images_BKD, gallery.texts_CD, images_C)
     pairs = differing_pairs(images_C.tolist(), chosen_C.tolist())
     if not pairs:
@@ -179,6 +167,6 @@ def _unreadable(registered: RegisteredModel, uri: str, error: QueryError) -> Sta
     return StageError(f"{registered.name}: the image {uri} of its gallery: {error.reason}")
 
 
-def _image_of(gallery: Gallery) -> Tensor:
+def image_of(gallery: Gallery) -> Tensor:
     """Return the image of each caption (C,)."""
     return torch.tensor([image for image, _ in gallery.captions])

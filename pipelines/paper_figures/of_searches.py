@@ -1,17 +1,17 @@
 """Figures of finished hyperparameter searches: a grid of two keys, the rows of a table, and views of images."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from pipelines.config import PipelineConfig
 from pipelines.evaluation import GALLERY
 from pipelines.evaluation.named_models import NamedModel, evaluate_model
-from pipelines.paper_figures.of_models import view_summary
+from pipelines.paper_figures.of_models import image_of
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError
@@ -20,11 +20,7 @@ from pipelines.tuning.results import Results, value_text
 from pipelines.tuning.search import finished_results, search_dir
 from pipelines.tuning.space import ROW, SearchConfig, with_settings
 from vse_core.evaluation.plots import OKABE_ITO, tidy
-from vse_core.evaluation.views import plot_view_diversity
-
-if TYPE_CHECKING:
-    from pipelines.config import PipelineConfig
-    from vse_core.evaluation.views import ViewSummary
+from vse_core.evaluation.views import ViewSummary, chosen_views, plot_view_diversity, view_similarity
 
 _COLUMNS = {"image to text R@1 (%)": "i2t_r01", "text to image R@1 (%)": "t2i_r01", "RSUM (%, of 600)": None}
 
@@ -144,6 +140,10 @@ def _summary(config: PipelineConfig, search: SearchConfig, settings: Mapping[str
     if not plan.complete:
         raise StageError(f"{name}: its training is not in {plan.directory}: delete it, and search again")
     evaluated = evaluate_model(NamedModel(name, trained, plan.output("best")))
-    loss = trained.loss
+    gallery, loss = Gallery.load(evaluated.directory / GALLERY), trained.loss
+    chosen_C = chosen_views(gallery.images_BKD, gallery.texts_CD, image_of(gallery))
+    views = gallery.images_BKD.shape[1]
+    shares_K = torch.bincount(chosen_C, minlength=views) / max(1, len(chosen_C))
     lam = loss.lam if loss.name == "multi_view" and loss.bound == "joint" else None
-    return view_summary(name, Gallery.load(evaluated.directory / GALLERY), lam)
+    similarity = view_similarity(gallery.images_BKD) if views > 1 else None
+    return ViewSummary(name, lam, shares_K.tolist(), similarity, evaluated.metrics["rsum"])

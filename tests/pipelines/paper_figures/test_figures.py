@@ -93,7 +93,6 @@ def test_a_command_writes_files_and_logs_them(
     [
         ["search-rows", "--model", "x"],
         ["top-5", "--model", "x", "--query", "dog"],
-        ["nothing"],
         ["top-5"],
     ],
 )

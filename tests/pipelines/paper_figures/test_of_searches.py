@@ -96,7 +96,7 @@ def test_views_of_a_search_are_those_of_its_models(
         trained[named.reference] = named.config
         record = Record("i", "scene://0/0", "dev", (Caption("i#0", "a"), Caption("i#1", "b")))
         Gallery(torch.eye(2).unsqueeze(0), torch.eye(2), (record,)).save(tmp_path / named.reference / "gallery")
-        return SimpleNamespace(directory=tmp_path / named.reference)
+        return SimpleNamespace(directory=tmp_path / named.reference, metrics={"rsum": 300.0})
 
     plan = StagePlan("train", "f", tmp_path, 1, 1, "epochs", "", {"best": tmp_path})
     monkeypatch.setattr(of_searches, "evaluate_model", evaluated)
