@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from pipelines.retrieval.options import gallery_folder
-from pipelines.retrieval.search_model import load_search_model
+from pipelines.serving.replica import SearchReplica
 from preprocessing.features import load_image
 from preprocessing.features.images import image_bytes
 from preprocessing.storage.s3 import S3Storage
@@ -41,8 +41,8 @@ def test_images_are_indexed_updated_and_found_on_the_page(tmp_path: Path, monkey
     (photos / "bad.jpg").unlink()
     assert "5 images; 0 embedded, 1 removed" in index()
 
-    model = load_search_model(str(gallery_folder("holiday")), "unused")
-    with browser.running() as page, served(model) as address:
+    replica = SearchReplica(str(gallery_folder("holiday")), "unused")
+    with browser.running() as page, served(replica) as address:
         page.goto(address)
         expect(page.locator("#model")).to_contain_text("holiday: 5 images")
         page.fill("#text", "a red ring")
