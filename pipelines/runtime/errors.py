@@ -31,7 +31,7 @@ _EXTRAS = {
     "vse-pipeline[export]": ("onnx", "onnxruntime", "onnxscript", "sentence_transformers"),
     "vse-pipeline[features]": ("av", "h5py"),
     "vse-pipeline[server]": ("psycopg2",),
-    "vse-pipeline": ("boto3", "matplotlib", "mlflow", "nltk", "pandas", "ray", "spacy", "timm"),
+    "vse-pipeline": ("boto3", "matplotlib", "mlflow", "nltk", "pandas", "ray", "spacy", "timm", "webdataset"),
 }
 
 
