@@ -10,7 +10,10 @@ from vse_core.losses.global_pairs import Block, GlobalPairs, Sums
 from vse_core.losses.hinge import Negatives, active_sums, check_hinge, hinge_terms
 
 Pairing = Literal["max", "avg", "up", "low"]
-HingeBound = Literal["max", "avg", "up", "up_rough", "joint", "journal"]
+HingeBound = Literal["max", "avg", "up", "up_rough", "joint", "journal", "journal_soft"]
+
+# Scale of the smooth maximum and hinge of the released code.
+_SOFTNESS = 0.01
 
 
 class MultiViewLoss(PairLoss):
@@ -26,7 +29,8 @@ class MultiViewLoss(PairLoss):
     - ``joint``: ``lam * max + (1 - lam) * up`` (15), the published system;
     - ``journal``: ``lam * up_rough + (1 - lam) * low``, where ``low`` is the mean over the views of
       ``[margin - s*(pair) + s_k(negative)]+`` with each view's own hardest negatives, averaged over both directions:
-      the released code, which belongs to a later journal article.
+      the released code, which belongs to a later journal article;
+    - ``journal_soft``: the same with log-sum-exp for the hardest negative and softplus for the hinge, at scale 0.01.
 
     Hardest negatives are those under ``s*`` but in ``avg`` and ``low``. So ``max <= up <= up_rough`` (14), and with one
     view all of them are the triplet loss (the journal's half of it).
@@ -35,8 +39,8 @@ class MultiViewLoss(PairLoss):
     it is computed as such. The paper leaves open how training begins: with ``negatives="all"`` the equations hold for
     each negative pair instead of the hardest.
 
-    ``lam`` is the weight of ``max`` in ``joint``, and of ``up_rough`` in the journal's bound. The default reduction is
-    the published one: the mean for the journal's bound, else the sum. Other arguments and errors are those of
+    ``lam`` is the weight of ``max`` in ``joint``, and of ``up_rough`` in the journal's bounds. The default reduction is
+    the published one: the mean for the journal's bounds, else the sum. Other arguments and errors are those of
     :class:`~vse_core.losses.hinge.TripletLoss`.
     """
 
@@ -54,13 +58,14 @@ class MultiViewLoss(PairLoss):
             raise ValueError(f"bound must be one of {', '.join(get_args(HingeBound))}, got {bound!r}")
         if not 0 <= lam <= 1:
             raise ValueError(f"lam weighs two bounds against each other and must lie in [0, 1], got {lam}")
-        self.is_journal = bound == "journal"
+        self.is_journal = bound.startswith("journal")
         self.reduction = reduction or ("mean" if self.is_journal else "sum")
         check_hinge(negatives, self.reduction)
         self.bound = bound
         self.lam = lam
         self.margin = margin
         self.negatives: Negatives = negatives
+        self.softness = _SOFTNESS if bound == "journal_soft" else None
 
     def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
         """The weighted sum of the bounds; the parts are these, and the share of active hinges of the best view."""
@@ -92,7 +97,7 @@ class MultiViewLoss(PairLoss):
         return terms.sum() / len(terms)
 
     def _terms(self, block: Block, pairing: Pairing) -> Tensor:
-        return hinge_terms(block, _view_matrices(block, pairing), self.margin, self.negatives)
+        return hinge_terms(block, _view_matrices(block, pairing), self.margin, self.negatives, self.softness)
 
 
 def _view_matrices(block: Block, pairing: Pairing) -> Tensor:
