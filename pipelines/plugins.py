@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pipelines.schema.losses import Loss
     from preprocessing.datasets import Dataset
-    from preprocessing.features import Extractor
+    from preprocessing.features.extractor import Extractor
     from vse_core.losses import GlobalLoss
 
 GROUP = "vse.plugins"

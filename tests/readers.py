@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import io
 import json
@@ -48,15 +49,15 @@ from preprocessing.datasets.record import Caption, Record
 from preprocessing.extraction.split_hashes import DataManifest
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
-from preprocessing.features.importers import FORMS, entries, open_source
+from preprocessing.features.importers import FORMS, open_source
 from preprocessing.features.precomputed import PrecomputedExtractor, _open_array
 from preprocessing.features.weights import read_weights
 from preprocessing.reading import parse_json
-from preprocessing.shards import ShardError, verify_shard
+from preprocessing.shards.index import ShardError, verify_shard
 from preprocessing.shards.reader import ShardReader, read_arrays, read_records
 from preprocessing.shards.writer import Sample, write_shard
-from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
+from preprocessing.storage.mirror import Mirror
 from tests.preprocessing.datasets.hgr_files import write_hgr
 from vse_core.models import build_model, load_model
 from vse_core.models.released import CheckpointError, read_released
@@ -226,7 +227,14 @@ def write_parquet(folder: Path) -> None:
 
 def imported(form: str) -> Callable[[Path], object]:
     assert form in FORMS
-    return lambda path: list(entries(open_source(path, form)))
+
+    def read(path: Path) -> None:
+        source = open_source(path, form)
+        for _, place in source.places():
+            with contextlib.suppress(ImageError):
+                source.read(place)
+
+    return read
 
 
 def read_precomputed(path: Path) -> None:

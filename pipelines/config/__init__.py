@@ -30,7 +30,8 @@ from pipelines.schema.error import ConfigError
 from pipelines.schema.experiment import Experiment
 from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, absolute, without_secret
 from pipelines.schema.variants import Named, Variants
-from preprocessing.storage import Mirror, is_s3
+from preprocessing.storage.address import is_s3
+from preprocessing.storage.mirror import Mirror
 from preprocessing.storage.redaction import SecretAddress, secrets_in
 
 __all__ = ["DEFAULT_CONFIG", "ConfigError", "PipelineConfig", "load_config", "load_plugins"]

@@ -13,7 +13,7 @@ from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
 from pipelines.schema.fields import AbsolutePath, Cpus, DurationField, Float, Gpus, Int, Strict
 from pipelines.schema.variants import Named, Variants
-from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import Mirror
 
 
 class StepDecay(Strict):

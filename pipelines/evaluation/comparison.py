@@ -13,7 +13,7 @@ from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageDir, StageReport, fingerprint
 from pipelines.schema.experiment import Experiment
 from pipelines.tracking import Tracker
-from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import Mirror
 from vse_core.evaluation.bootstrap import compare_retrieval
 
 NAME = "compare"

@@ -15,7 +15,7 @@ from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageDir, StageReport, fingerprint
 from pipelines.schema.experiment import Experiment
 from pipelines.tracking import Tracker
-from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import Mirror
 
 NAME = "ensemble"
 # Raised when the same members would give other metrics.

@@ -19,8 +19,8 @@ from torch import Tensor
 from pipelines.config import load_plugins
 from pipelines.inference.image_inputs import feature_width, model_inputs, set_size
 from pipelines.inference.text_embedder import TextEmbedder
-from preprocessing.features import FeaturesNF, RegionFeatures, build_extractor
-from preprocessing.features.extractor import ExtractorError, FileExtractor
+from preprocessing.features import build_extractor
+from preprocessing.features.extractor import ExtractorError, FeaturesNF, FileExtractor, RegionFeatures
 from preprocessing.features.images import ImageError, image_bytes
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.address import require_inner_name

@@ -9,7 +9,7 @@ from pipelines.registry.models import find_bundle, tags_of
 from pipelines.reporting.recorded import RecordedRun, recorded_runs
 from pipelines.retrieval.gallery import Gallery, GalleryError
 from pipelines.runtime.stage import StageError
-from preprocessing.features import ExtractorError
+from preprocessing.features.extractor import ExtractorError
 
 
 @dataclass(frozen=True)

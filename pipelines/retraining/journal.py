@@ -18,8 +18,8 @@ from typing import Any
 from pipelines.runtime.stage import StageError
 from preprocessing.extraction.split_hashes import DataManifest
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_bytes_atomic, write_json_atomic
+from preprocessing.storage.mirror import Mirror
 from vse_core.digests import sealed, unsealed
 
 STATUS, LOG, LAST, RECORD, START = "status.json", "log.txt", "last.json", "record.json", "start.json"

@@ -25,10 +25,9 @@ from preprocessing.captions.token_table import TokenTable
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.loading.loader import image_batches
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.shards import ShardError
+from preprocessing.shards.index import ShardError
 from preprocessing.shards.reader import ShardReader
-from preprocessing.storage import join
-from preprocessing.storage.address import require_inner_name
+from preprocessing.storage.address import join, require_inner_name
 from vse_core.digests import check_digests, write_digests
 from vse_core.evaluation.embedding import embed_images, embed_texts
 from vse_core.models import Model

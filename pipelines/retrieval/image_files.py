@@ -8,7 +8,9 @@ from pipelines.runtime.stage import StageError
 from preprocessing.datasets.table import SEPARATORS, read_columns
 from preprocessing.plain_text import is_text
 from preprocessing.reading import reason
-from preprocessing.storage import Entry, is_s3, join, open_storage
+from preprocessing.storage.address import is_s3, join
+from preprocessing.storage.base import Entry
+from preprocessing.storage.opening import open_storage
 
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
 _COLUMN = "image"

@@ -8,7 +8,7 @@ from pipelines.config import load_config
 from pipelines.retrieval.options import add_tracking_option, gallery_folder
 from pipelines.runtime.cli import make_parser, number_in
 from pipelines.stages.runner import run_stages
-from preprocessing.storage import is_s3
+from preprocessing.storage.address import is_s3
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -21,7 +21,7 @@ from pipelines.runtime.commands import command
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageError, disk_errors, fingerprint
 from preprocessing.datasets.table import read_columns
-from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import Mirror
 
 _REPORT = "skipped.csv"
 _SKIPPED = pa.schema(dict.fromkeys(Skipped._fields, pa.string()))

@@ -15,7 +15,7 @@ from pipelines.retrieval.image_gallery import load_image_gallery, read_state
 from pipelines.retrieval.options import Kind, Target
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError
-from preprocessing.features import ExtractorError
+from preprocessing.features.extractor import ExtractorError
 from vse_core.digests import DigestError
 
 DEFAULT_TARGETS: dict[Kind, Target] = {"text": "images", "image": "captions"}

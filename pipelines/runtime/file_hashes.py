@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.runtime.progress import progress_bar
-from preprocessing.extraction import FileHashes
+from preprocessing.extraction.file_hashes import FileHashes
 
 DATABASE = "file_hashes.sqlite"
 _PATIENCE = 3.0

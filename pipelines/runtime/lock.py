@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from preprocessing.storage import Mirror, open_lock
 from preprocessing.storage.errors import BusyError
 from preprocessing.storage.lease import FolderLock, Lease, held
-from preprocessing.storage.mirror import lock_file
+from preprocessing.storage.mirror import Mirror, lock_file
+from preprocessing.storage.opening import open_lock
 
 _RETRY_SECONDS = 5.0
 

@@ -13,9 +13,8 @@ from pipelines.runtime.commands import command
 from pipelines.runtime.errors import is_disk_error
 from pipelines.schema.weights import READ
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
-from preprocessing.storage.mirror import NO_MIRROR, everything
+from preprocessing.storage.mirror import NO_MIRROR, Mirror
 from preprocessing.storage.redaction import RedactedError
 from vse_core.digests import compare_digests, file_digest, json_digest, sealed, unsealed
 
@@ -128,7 +127,7 @@ class StageDir:
         """Return the names of its files on the storage, at any depth; none without a storage."""
         return set(self.mirror.stored(self.path))
 
-    def pull(self, wanted: Callable[[str], bool] = everything) -> None:
+    def pull(self, wanted: Callable[[str], bool] = lambda _: True) -> None:
         """Copy the files that only the storage has to this machine; does nothing without a storage.
 
         `wanted` chooses by the names relative to the directory.

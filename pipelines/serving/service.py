@@ -18,7 +18,7 @@ from pipelines.retrieval.search_model import SearchError, SearchModel
 from pipelines.serving.limits import MAX_ASPECT, MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS, MAX_RESULTS, MAX_TEXT
 from pipelines.serving.request_error import RequestError
 from preprocessing.features.images import ImageError, load_image, probe_image, thumbnail
-from preprocessing.storage import StorageError
+from preprocessing.storage.errors import StorageError
 from vse_core.evaluation.unified import relevance
 
 # Content type -> Pillow's name, of the formats of browsers and cameras.

@@ -18,7 +18,7 @@ from pipelines.tracking.records import RunHandle
 from pipelines.tracking.tracker import DESCRIPTION, PENDING, Tracker, read_pending
 from pipelines.tracking.version import code_version
 from preprocessing.reading import parse_json, reason
-from preprocessing.storage import is_s3
+from preprocessing.storage.address import is_s3
 from preprocessing.storage.atomic import locked, write_json_atomic
 from preprocessing.storage.redaction import SecretAddress
 from vse_core.digests import sealed, unsealed

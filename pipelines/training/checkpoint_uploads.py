@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.training.loss_log import LOSSES
-from preprocessing.storage import Mirror
-from preprocessing.storage.mirror import CONTENTS
+from preprocessing.storage.mirror import CONTENTS, Mirror
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from pipelines.runtime.stage import StageError, disk_errors
 from pipelines.training.checkpoint_uploads import CheckpointUploads
-from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import sync_directory
+from preprocessing.storage.mirror import Mirror
 from vse_core.digests import DigestError, check_digests, file_digest, write_digests
 from vse_core.distributed import rank
 from vse_core.models.model import SPECIFICATION, WEIGHTS, Model

@@ -10,8 +10,7 @@ from safetensors.torch import load_file
 from pipelines.runtime.stage import StageError
 from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder
 from preprocessing.captions.word_vectors import WordVectors
-from preprocessing.storage import Mirror
-from preprocessing.storage.mirror import CONTENTS
+from preprocessing.storage.mirror import CONTENTS, Mirror
 from vse_core.digests import check_digests
 from vse_core.models import Model, start_from
 from vse_core.models.model import WEIGHTS

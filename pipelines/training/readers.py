@@ -9,10 +9,10 @@ from pipelines.kinds.inputs import SplitData, SplitPaths
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError, check_outputs
 from preprocessing.captions.token_table import TokenTable
-from preprocessing.shards import ShardError, read_index
+from preprocessing.shards.index import ShardError, read_index
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.split_index import SplitIndex
-from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import Mirror
 
 # Shards a process has mapped besides the window it reads and the one that comes after it.
 _SPARE = 2

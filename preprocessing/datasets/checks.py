@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from preprocessing.datasets.record import DatasetError
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage import common_folder, is_s3, join, open_storage
-from preprocessing.storage.address import require_inner_name
+from preprocessing.storage.address import common_folder, is_s3, join, require_inner_name
+from preprocessing.storage.opening import open_storage
 
 
 def _absolute(path: str | Path, what: str) -> Path:

@@ -10,8 +10,9 @@ from preprocessing.datasets.checks import require_image_folders, require_split
 from preprocessing.datasets.record import Archive, Caption, DatasetError, Record
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage import Entry, is_s3, join, open_address, open_storage, relative
-from preprocessing.storage.address import leads_out, require_inner_name
+from preprocessing.storage.address import is_s3, join, leads_out, relative, require_inner_name
+from preprocessing.storage.base import Entry
+from preprocessing.storage.opening import open_address, open_storage
 
 # Bytes of a caption's file: a header may claim any number, and a sparse member stands for any number of zeros.
 _LONGEST_TEXT = 1 << 24

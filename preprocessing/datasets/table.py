@@ -13,7 +13,7 @@ import pyarrow.parquet
 from preprocessing.datasets.checks import image_path, require_file, require_image_folder, require_split
 from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.reading import damage_as
-from preprocessing.storage import is_s3
+from preprocessing.storage.address import is_s3
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 # Characters: beyond any text of a web page, but far less than a table that is read as one value after a missing quote.

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-from preprocessing.storage import open_address
+from preprocessing.storage.opening import open_address
 
 _ADDRESS = re.compile(r"(?P<tar>.+\.tar)#(?P<name>.+)@(?P<start>\d+)\+(?P<size>\d+)", re.DOTALL)
 

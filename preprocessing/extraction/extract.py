@@ -4,12 +4,12 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from preprocessing.datasets.record import Archive, Caption, Record
+from preprocessing.datasets.record import Archive, Record
 from preprocessing.extraction.identity import relative_uri
 from preprocessing.extraction.image_loader import ImageLoader
 from preprocessing.features.extractor import Extractor, ExtractorError, RegionFeatures, Stored
@@ -19,7 +19,7 @@ from preprocessing.prefetch import prefetch
 from preprocessing.reading import memory_ran_out
 from preprocessing.shards.index import ShardIndex, shard_path
 from preprocessing.shards.writer import Sample, Skipped, write_shard
-from preprocessing.storage import is_s3
+from preprocessing.storage.address import is_s3
 
 # Part of every fingerprint: raise it when the same records would give other bytes.
 FORMAT = 1
@@ -113,13 +113,8 @@ def extract_shard(
         return write_shard(spec.path, samples, spec.fingerprint)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A record on its way into a shard, with its usable captions."""
-
-    key: str
-    record: Record
-    captions: tuple[Caption, ...]
+# A record on its way into a shard with its usable captions alone, and its key.
+_Entry = tuple[str, Record]
 
 
 def _samples(
@@ -134,9 +129,9 @@ def _samples(
         drawn()
 
     batch: list[tuple[_Entry, Any]] = []
-    for entry, image in loader.load(until_drawn(), lambda entry: entry.record.image_uri):
+    for entry, image in loader.load(until_drawn(), lambda entry: entry[1].image_uri):
         if isinstance(image, ImageError):
-            yield _skipped(entry.key, entry.record, spec.root, str(image))
+            yield _skipped(*entry, spec.root, str(image))
         else:
             batch.append((entry, image))
         if len(batch) == batch_size:
@@ -165,7 +160,7 @@ def _usable(spec: ShardSpec) -> tuple[list[_Entry], list[Skipped]]:
         elif record.image_uri in spec.crashed:
             skipped.append(_skipped(key, record, spec.root, KILLED))
         elif captions:
-            entries.append(_Entry(key, record, tuple(captions)))
+            entries.append((key, replace(record, captions=tuple(captions))))
         else:
             skipped.append(_skipped(key, record, spec.root, NO_CAPTION))
     return entries, skipped
@@ -184,19 +179,15 @@ def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) 
     except (MemoryError, RuntimeError) as error:
         if not memory_ran_out(error):
             raise
-        first, last = (batch[place][0].record.image_uri for place in (0, -1))
+        first, last = (batch[place][0][1].image_uri for place in (0, -1))
         raise ExtractorError(
             f"memory ran out for the features of {len(batch)} images, {first} to {last}: lower features.batch_size"
         ) from error
-    for (entry, _), result in zip(batch, results, strict=True):
-        captions = [{"caption_id": caption.caption_id, "text": caption.text} for caption in entry.captions]
-        meta = {
-            "image_id": entry.record.image_id,
-            "image": relative_uri(entry.record.image_uri, root),
-            "split": entry.record.split,
-            "captions": captions,
-        }
-        yield _sample(entry.key, meta, result if isinstance(result, Mapping) else {extractor.name: result})
+    for ((key, record), _), result in zip(batch, results, strict=True):
+        image = relative_uri(record.image_uri, root)
+        captions = list(map(asdict, record.captions))
+        meta = {"image_id": record.image_id, "image": image, "split": record.split, "captions": captions}
+        yield _sample(key, meta, result if isinstance(result, Mapping) else {extractor.name: result})
 
 
 def _sample(key: str, meta: dict[str, Any], stored: Mapping[str, Stored]) -> Sample:

@@ -15,6 +15,7 @@ import xxhash
 log = logging.getLogger(__name__)
 
 _TABLE = "CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, bytes INT, time INT, hash TEXT) WITHOUT ROWID"
+_IN_MEMORY = "file::memory:"
 _THREADS = 8
 _BLOCK = 1 << 20
 _SECONDS_TO_WAIT = 60.0
@@ -47,10 +48,11 @@ class FileHashes:
         hashed: Callable[[int], object] = lambda _: None,
     ) -> None:
         self._database, self._is_read_only, self._hashed = database, is_read_only, hashed
-        self._connection = self._in_memory()
+        self._connection = _connected(_IN_MEMORY)
         if database is not None and (database.exists() or not is_read_only):
             with self._or_without_database():
-                self._connection = self._open(database.absolute())
+                database.parent.mkdir(parents=True, exist_ok=True)
+                self._connection = _connected(f"{database.absolute().as_uri()}?mode={'ro' if is_read_only else 'rwc'}")
 
     def stamps(self, paths: Sequence[Path]) -> list[tuple[int, str] | None]:
         """Return size in bytes and hash of each file; None of those that are missing or cannot be read."""
@@ -80,27 +82,19 @@ class FileHashes:
                 rows = [(*file, of_content) for file, of_content in found.items()]
                 self._connection.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
 
-    def _open(self, database: Path) -> sqlite3.Connection:
-        if self._is_read_only:
-            return sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=_SECONDS_TO_WAIT)
-        database.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(database, timeout=_SECONDS_TO_WAIT)
-        connection.execute(_TABLE)
-        return connection
-
-    @staticmethod
-    def _in_memory() -> sqlite3.Connection:
-        connection = sqlite3.connect(":memory:")
-        connection.execute(_TABLE)
-        return connection
-
     @contextlib.contextmanager
     def _or_without_database(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
             log.warning("%s is not used, and files are read again (%s): remove it", self._database, error)
-            self._connection = self._in_memory()
+            self._connection = _connected(_IN_MEMORY)
+
+
+def _connected(address: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(address, timeout=_SECONDS_TO_WAIT, uri=True)
+    connection.execute(_TABLE)
+    return connection
 
 
 def _listed(path: Path) -> _File | None:

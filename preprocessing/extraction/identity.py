@@ -11,7 +11,8 @@ from pathlib import Path
 
 from preprocessing.datasets.record import Archive, ArchivedDataset, Dataset
 from preprocessing.extraction.file_hashes import FileHashes
-from preprocessing.storage import is_s3, open_storage, relative
+from preprocessing.storage.address import is_s3, relative
+from preprocessing.storage.opening import open_storage
 
 Stamp = tuple[int, str | int]
 

@@ -1,26 +1,11 @@
 """Feature extractors: from images to sets of feature vectors, behind one protocol."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from preprocessing.features.extractor import Extractor, ExtractorError, FeaturesNF, FileExtractor, RegionFeatures
-from preprocessing.features.images import ImageError, decode_image, load_image, read_image_bytes
-
-__all__ = [
-    "EXTRACTORS",
-    "TINY_RESNET",
-    "Extractor",
-    "ExtractorError",
-    "FeaturesNF",
-    "ImageError",
-    "RegionFeatures",
-    "build_extractor",
-    "decode_image",
-    "load_image",
-    "read_image_bytes",
-]
+from preprocessing.features.extractor import Extractor
 
 # The embedded default: settings of a small network to be initialised from a seed, sized for scenes: 96 x 96 pixels to
 # 6 x 6 cells of width 192. Shallow and with tanh on purpose: each untrained layer loses information, and a ReLU network
@@ -47,16 +32,9 @@ def build_extractor(name: str, max_pixels: int | None = None, **options: Any) ->
 
     ExtractorError: weights that cannot be loaded, or options that do not fit together.
     """
-    entry = _several if name == "several" else EXTRACTORS[name]
+    entry = EXTRACTORS[name]
     build = entry if callable(entry) else getattr(import_module(f"{__name__}.{entry[0]}"), entry[1])
-    built: Any = build(**options)
+    extractor: Any = build(**options)
     if max_pixels is not None:
-        built.max_pixels = max_pixels
-    extractor: Extractor = built
-    return extractor
-
-
-def _several(of: Sequence[Mapping[str, Any]], device: str = "cpu") -> Extractor:
-    from preprocessing.features.several import SeveralExtractor
-
-    return SeveralExtractor([cast("FileExtractor", build_extractor(**options, device=device)) for options in of])
+        extractor.max_pixels = max_pixels
+    return cast("Extractor", extractor)

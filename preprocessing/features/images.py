@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from preprocessing import storage
 from preprocessing.datasets.scenes import parse_scene_uri, render_scene
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.reading import memory_ran_out, reason
-from preprocessing.storage import is_s3
-from preprocessing.storage.address import leads_out
+from preprocessing.storage.address import is_s3, leads_out, split_s3
+from preprocessing.storage.opening import open_storage
 
 # Checked on the header, before any pixel is decoded. A pixel takes about 22 bytes until the image has a network's size:
 # 1.1 GB, which a machine of 4 GB has next to torch and Ray.
@@ -151,7 +150,8 @@ def read_image_bytes(uri: str) -> bytes:
 
 def _read_address(uri: str) -> bytes:
     if is_s3(uri):
-        return storage.read(uri)
+        bucket, key = split_s3(uri)
+        return open_storage(f"s3://{bucket}").read(key)
     if "://" in uri:
         raise ImageError(f"unsupported address {uri.partition('://')[0]}://; a local path, s3:// or scene:// is needed")
     mode = Path(uri).stat().st_mode

@@ -11,7 +11,8 @@ from typing import Any
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.features.extractor import ExtractorError, RegionFeatures
 from preprocessing.features.images import ImageError
-from preprocessing.features.importers import by_image_key, image_key, open_source
+from preprocessing.features.importers import open_source
+from preprocessing.features.importers.source import by_image_key, image_key
 
 _VERSION = 1
 NO_FEATURES = "no features of this image in the source"
@@ -53,7 +54,7 @@ class ImportedExtractor:
 
 
 class _Contents:
-    """An open source, with the place of each image in it."""
+    """An open source, with the place of each image in it, and the companions that all images of a shard must have."""
 
     def __init__(self, source: str, form: str) -> None:
         self._source = open_source(source, form)
@@ -67,7 +68,7 @@ class _Contents:
         found = self._places.get(key)
         if found is None:
             raise ImageError(NO_FEATURES)
-        regions = self._source.read(found[1]).regions
+        regions = self._source.read(found[1])
         lacking = [name for name in self._companions if name not in regions.companions]
         if lacking:
             raise ImageError(f"no {', '.join(lacking)}, which the other images of the source have")
@@ -78,7 +79,7 @@ class _Contents:
         first_reason = ""
         for _, place in self._places.values():
             try:
-                return tuple(self._source.read(place).regions.companions)
+                return tuple(self._source.read(place).companions)
             except ImageError as error:
                 first_reason = first_reason or str(error)
         raise ExtractorError(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -51,28 +50,19 @@ def near_duplicates(
 ) -> Iterator[Duplicate]:
     """Yield all pairs of images of different splits whose hashes differ in at most `distance` (0 to 63) bits.
 
-    Two hashes that differ in no more bits agree in one of distance + 1 parts at least: only those that do are compared.
+    A split is compared with all before it, image by image.
     """
     if not 0 <= distance < _BITS:
         raise ValueError(f"the distance between hashes is from 0 to {_BITS - 1} bits, got {distance}")
-    borders = [round(_BITS * part / (distance + 1)) for part in range(distance + 2)]
-    buckets: dict[tuple[int, int], list[tuple[str, Record, int]]] = {}
-    for split, items in hashes.items():
-        entered: list[tuple[tuple[int, int], tuple[str, Record, int]]] = []
-        for record, value in items:
-            parts = [
-                (part, (value >> start) & ((1 << (end - start)) - 1))
-                for part, (start, end) in enumerate(pairwise(borders))
-            ]
-            # By split and id: an image that agrees in several parts is one candidate.
-            candidates = {(entry[0], entry[1].image_id): entry for part in parts for entry in buckets.get(part, ())}
-            for _, other, other_value in candidates.values():
-                bits = (value ^ other_value).bit_count()
-                if bits <= distance:
-                    yield Duplicate(other, record, bits)
-            entered.extend((part, (split, record, value)) for part in parts)
-        for part, entry in entered:
-            buckets.setdefault(part, []).append(entry)
+    before: list[tuple[Record, int]] = []
+    for items in hashes.values():
+        known = np.array([value for _, value in before], dtype=np.uint64)
+        split = list(items)
+        for record, value in split:
+            bits = np.bitwise_count(known ^ np.uint64(value))
+            for place in np.flatnonzero(bits <= distance):
+                yield Duplicate(before[place][0], record, int(bits[place]))
+        before += split
 
 
 def duplicates_across(

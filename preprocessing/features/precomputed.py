@@ -55,12 +55,12 @@ def _row(uri: str) -> FeaturesNF:
     features = _open_array(path)
     if int(row) >= len(features):
         raise ImageError(f"row {row} of a file of {len(features)} rows")
-    return checked_regions(np.atleast_2d(features[int(row)])).regions.features
+    return checked_regions(np.atleast_2d(features[int(row)])).features
 
 
 def _entry(uri: str) -> FeaturesNF:
     path, mark, name = uri.partition(_IN_HDF5)
-    return _open_hdf5(path + mark.rstrip("#")).read(name).regions.features
+    return _open_hdf5(path + mark.rstrip("#")).read(name).features
 
 
 @lru_cache(maxsize=_OPEN_FILES)

@@ -94,7 +94,9 @@ class BatchSampler:
         """Return the window of each shard in an epoch, and where in the epoch's order each window ends."""
         shards = len(self._shard_starts) - 1
         places = np.empty(shards, dtype=np.int64)
-        places[np.argsort(self._draws(epoch, self.num_samples, shards), kind="stable")] = np.arange(shards)
+        # An epoch has a draw for each sample, then one for each shard.
+        draws = order_draws(self.seed, epoch, self.num_samples, shards)
+        places[np.argsort(draws, kind="stable")] = np.arange(shards)
         windows = places // (self._window or 1)
         return windows, np.cumsum(np.bincount(windows, np.diff(self._shard_starts))).astype(np.int64)
 
@@ -102,13 +104,9 @@ class BatchSampler:
         """Return the samples of a window in the order of their draws."""
         shards = np.flatnonzero(self._windows(epoch)[0] == window)
         edges = list(zip(self._shard_starts[shards].tolist(), self._shard_starts[shards + 1].tolist(), strict=True))
-        draws = np.concatenate([self._draws(epoch, start, end - start) for start, end in edges])
+        draws = np.concatenate([order_draws(self.seed, epoch, start, end - start) for start, end in edges])
         samples = np.concatenate([np.arange(*edge, dtype=np.min_scalar_type(self.num_samples)) for edge in edges])
         return samples[np.argsort(draws, kind="stable")]
-
-    def _draws(self, epoch: int, start: int, count: int) -> npt.NDArray[np.uint64]:
-        """Return some of an epoch's draws: one for each sample, then one for each shard."""
-        return order_draws(self.seed, epoch, start, count)
 
 
 def rank_slice(batch: npt.NDArray[np.int64], rank: int, world: int) -> npt.NDArray[np.int64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import hashlib
 import tarfile
 from dataclasses import dataclass, field
@@ -85,15 +84,6 @@ class ShardIndex:
         data: dict[str, Any] = _ADAPTER.dump_python(self, by_alias=True, exclude_defaults=True)
         return data
 
-    @classmethod
-    def from_json(cls, text: builtins.bytes) -> ShardIndex:
-        """Check a sidecar's contents and build the index; raise ValueError with the first faults."""
-        try:
-            return _ADAPTER.validate_json(text)
-        except ValidationError as error:
-            faults = [f"{'.'.join(map(str, each['loc'])) or 'sidecar'}: {each['msg']}" for each in error.errors()]
-            raise ValueError("; ".join(faults[:3])) from error
-
 
 _ADAPTER = TypeAdapter(ShardIndex)
 
@@ -115,9 +105,10 @@ def read_index(path: Path) -> ShardIndex:
     except OSError as error:
         raise ShardError(f"cannot read the sidecar {sidecar}: {error.strerror}") from error
     try:
-        index = ShardIndex.from_json(text)
-    except ValueError as error:
-        raise ShardError(f"the sidecar {sidecar} is damaged: {error}; {FIX}") from error
+        index = _ADAPTER.validate_json(text)
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, each['loc'])) or 'sidecar'}: {each['msg']}" for each in error.errors()]
+        raise ShardError(f"the sidecar {sidecar} is damaged: {'; '.join(faults[:3])}; {FIX}") from error
     if index.shard != f"{sidecar.stem}.tar":
         raise ShardError(
             f"the sidecar {sidecar} describes {index.shard!r}, not {sidecar.stem}.tar: was it renamed or copied? {FIX}"

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from preprocessing.reading import parse_json, reason
+from preprocessing.reading import damage_as, parse_json, reason
 from preprocessing.shards.caption_table import as_table, caption_counts, caption_texts, check_record, read_table
 from preprocessing.shards.index import FIX, ShardError, check_digest, verify_shard
 from preprocessing.shards.open_shards import OpenShards, Pin
@@ -214,8 +214,7 @@ class ShardReader:
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the records of one shard with their keys, in order; raises as :func:`read_arrays`."""
-    for key, (record,) in _read_members(path, ["json"], _record):
-        yield key, record
+    return ((key, record) for key, (record,) in _read_members(path, ["json"]))
 
 
 def verify_table(path: Path) -> None:
@@ -226,18 +225,11 @@ def verify_table(path: Path) -> None:
 
 def read_arrays(path: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[str, npt.NDArray[Any]]]]:
     """Yield arrays of one shard by name ("region", "boxes"), with their keys, in order; raise ShardError if damaged."""
-
-    def decode(data: bytes) -> npt.NDArray[Any]:
-        array: npt.NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
-        return array
-
-    for key, arrays in _read_members(path, [f"{name}.npy" for name in names], decode):
+    for key, arrays in _read_members(path, [f"{name}.npy" for name in names]):
         yield key, dict(zip(names, arrays, strict=True))
 
 
-def _read_members(
-    path: Path, members: Sequence[str], decode: Callable[[bytes], Any]
-) -> Iterator[tuple[str, list[Any]]]:
+def _read_members(path: Path, members: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
     """Yield the decoded members of each sample of one shard, with its key, after comparing the tar with its sha256."""
     index = verify_shard(path, deep=False)
     places = [member_places(path, index, member).T.tolist() for member in members]
@@ -247,17 +239,14 @@ def _read_members(
             values = []
             for member, (offset, size) in zip(members, of_sample, strict=True):
                 file.seek(offset)
-                try:
-                    values.append(decode(file.read(size)))
-                except Exception as error:  # numpy parses headers as Python
-                    raise ShardError(
-                        f"shard {path}, sample {key}: {member} is damaged ({reason(error)}); {FIX}"
-                    ) from error
+                with damage_as(ShardError, f"shard {path}, sample {key}: {member} is damaged", FIX):
+                    values.append(_decoded(member, file.read(size)))
             yield key, values
 
 
-def _record(data: bytes) -> dict[str, Any]:
-    """Return the record of an image; raise ValueError if it is not one."""
-    record: dict[str, Any] = parse_json(data)
+def _decoded(member: str, data: bytes) -> Any:
+    if member != "json":
+        return np.load(io.BytesIO(data), allow_pickle=False)
+    record = parse_json(data)
     check_record(record)
     return record

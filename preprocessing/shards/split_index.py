@@ -32,7 +32,6 @@ _SHARD = re.compile(r"shard-(\d{5,})\.(tar|json)")
 # Members that are files; any other feature is an array, "<name>.npy".
 FILES = ("jpg",)
 
-_ARRAYS = ("first_images", "caption_starts", "places", "grids", "checksums")
 _SHARDS = "shards.json"
 
 
@@ -104,8 +103,7 @@ class SplitIndex:
 
     def save(self, directory: Path) -> None:
         """Write the arrays and the shards' sizes and hashes into a directory."""
-        for name in _ARRAYS:
-            save_array(directory / f"{name}.npy", getattr(self, name))
+        save_fields(self, directory)
         tars = [[tar.bytes, tar.sha256] for tar in self.tars]
         write_json_atomic(directory / _SHARDS, {"fingerprint": self.fingerprint, "tars": tars})
 
@@ -120,7 +118,7 @@ class SplitIndex:
             tars = [TarFile(shard_path(shards, number), *tar) for number, tar in enumerate(content["tars"])]
             for tar in tars if are_here else []:
                 check_size(tar.path, tar.bytes)
-            return cls(tars, content["fingerprint"], *(map_array(directory / f"{name}.npy") for name in _ARRAYS))
+            return cls(tars, content["fingerprint"], **map_fields(cls, directory, "tars", "fingerprint"))
 
 
 def save_array(path: Path, array: npt.NDArray[Any]) -> None:

@@ -8,7 +8,7 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,8 @@ from preprocessing.storage.atomic import open_atomic, sync_directory, write_json
 from preprocessing.storage.mirror import sidecar_path
 
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
-# Bytes of a member that are hashed and written at once: in many small parts, threads that decode would come in between.
+# Bytes of a member that are written at once: in many small parts, threads that decode would come in between.
 _AT_ONCE = 4 * 1024 * 1024
-# Bytes before the values of an array.
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +57,6 @@ class Skipped:
     reason: str
     caption_id: str | None = None
 
-    def to_json(self) -> dict[str, str]:
-        """Return the entry of the sidecar."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-
-class _HashingFile:
-    """Counts and hashes what goes through it; the part of a file object that tarfile needs for writing."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._sha256 = hashlib.sha256()
-        self._position = 0
-
-    def write(self, data: bytes) -> int:
-        self._sha256.update(data)
-        self._position += len(data)
-        return self._file.write(data)
-
-    def tell(self) -> int:
-        return self._position
-
-    def hexdigest(self) -> str:
-        return self._sha256.hexdigest()
-
 
 def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: str) -> ShardIndex:
     """Write a shard "shard-00000.tar", the table of its captions, and then its sidecar, each atomically.
@@ -102,14 +77,8 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
     sidecar_path(path).unlink(missing_ok=True)
     sync_directory(path.parent)
     with open_atomic(path) as file:
-        hashing = _HashingFile(file)
         # USTAR has one fixed header block a member and no field that depends on the machine.
-        with tarfile.TarFile(
-            fileobj=hashing,  # type: ignore[arg-type]
-            mode="w",
-            format=tarfile.USTAR_FORMAT,
-            copybufsize=_AT_ONCE,
-        ) as archive:
+        with tarfile.TarFile(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT, copybufsize=_AT_ONCE) as archive:
             for sample in samples:
                 if isinstance(sample, Skipped):
                     skipped.append(sample)
@@ -125,10 +94,13 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
                     grids.setdefault(name, []).append(grid)
                 keys.append(sample.key)
                 records.append(sample.meta)
-        size, digest = hashing.tell(), hashing.hexdigest()
+        size = file.tell()
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     if set(members) != {"json"}:
         write_table(path, records)
-    entries = [entry.to_json() for entry in sorted(skipped, key=lambda entry: entry.key)]
+    in_order = map(asdict, sorted(skipped, key=lambda entry: entry.key))
+    entries = [{name: value for name, value in entry.items() if value is not None} for entry in in_order]
     counts = [len(record["captions"]) for record in records]
     tables = (members, entries, grids)
     index = ShardIndex(VERSION, path.name, size, digest, len(keys), fingerprint, keys, counts, *tables)

@@ -50,11 +50,6 @@ def lock_file(root: Path, path: Path, use: str) -> Path:
     return folder / f"{use}.lock"
 
 
-def everything(_name: str) -> bool:
-    """Select every file."""
-    return True
-
-
 @dataclass(frozen=True)
 class Mirror:
     """A work folder and the storage behind it, with each file under its name relative to the folder; plain values.
@@ -140,7 +135,7 @@ class Mirror:
             if not entry.name.endswith(f"/{_EARLIER_LEASE}")
         }
 
-    def pull(self, directory: Path, wanted: Callable[[str], bool] = everything) -> None:
+    def pull(self, directory: Path, wanted: Callable[[str], bool] = lambda _: True) -> None:
         """Copy the files of a directory that this machine lacks, of those wanted; of several processes one copies."""
         if self.address is None or self.is_read_only:
             return
@@ -156,7 +151,7 @@ class Mirror:
             if self.address is not None:
                 for directory in directories:
                     directory.mkdir(parents=True, exist_ok=True)
-                    stack.enter_context(locked(self._lock(directory, _IN_USE), fcntl.LOCK_SH))
+                    stack.enter_context(locked(lock_file(self.root, directory, _IN_USE), fcntl.LOCK_SH))
                 for directory in directories:
                     self.pull(directory)
             yield
@@ -200,7 +195,7 @@ class Mirror:
         if self.address is None or directory.exists():
             return
         directory.parent.mkdir(parents=True, exist_ok=True)
-        with locked(self._lock(directory.parent, _PULLING), fcntl.LOCK_EX):
+        with locked(lock_file(self.root, directory.parent, _PULLING), fcntl.LOCK_EX):
             if directory.exists():  # another process has just done it
                 return
             aside = directory.with_name(f".{directory.name}.pulled")
@@ -236,9 +231,6 @@ class Mirror:
         assert self.address is not None, "asked only if there is a storage"
         return open_storage(self.address)
 
-    def _lock(self, path: Path, use: str) -> Path:
-        return lock_file(self.root, path, use)
-
     def _name(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
 
@@ -246,12 +238,8 @@ class Mirror:
         try:
             self._storage.download(self._name(path), target)
         except FileNotFoundError as error:
-            raise self._gone(path) from error
-
-    def _gone(self, path: Path) -> StorageError:
-        return StorageError(
-            f"there is no {self._name(path)} in {self.address} any more: does another process delete it?"
-        )
+            gone = f"there is no {self._name(path)} in {self.address} any more: does another process delete it?"
+            raise StorageError(gone) from error
 
     def make_room(self, must_fit: bool = False) -> None:
         """Remove copies of shards that the storage has and no process pins until those that are left fit the limit.
@@ -261,7 +249,7 @@ class Mirror:
         if self.address is None or self.limit is None:
             return
         # One at a time: shards that another one is removing would be counted, and their folders passed over.
-        with locked(self._lock(self.root, _MAKING_ROOM), fcntl.LOCK_EX):
+        with locked(lock_file(self.root, self.root, _MAKING_ROOM), fcntl.LOCK_EX):
             # Before the shards: one that arrives in between must not be missed in both.
             copied = self._being_copied()
             shards = sorted(_shards(self.root), key=lambda shard: shard[1].st_atime_ns)
@@ -280,7 +268,7 @@ class Mirror:
     @contextlib.contextmanager
     def _reserved(self, path: Path, size: int) -> Iterator[None]:
         """Reserve room for a file that is being copied by a locked sparse file of its size; others wait for it."""
-        reservation = self._lock(path.parent, path.name).with_suffix(_RESERVED)
+        reservation = lock_file(self.root, path.parent, path.name).with_suffix(_RESERVED)
         with locked(reservation, fcntl.LOCK_EX):
             os.truncate(reservation, size)
             try:
@@ -306,7 +294,7 @@ class Mirror:
         alone = fcntl.LOCK_EX | fcntl.LOCK_NB
         with (
             contextlib.suppress(BlockingIOError, FileNotFoundError),
-            locked(self._lock(path.parent, _IN_USE), alone),
+            locked(lock_file(self.root, path.parent, _IN_USE), alone),
             locked(path, alone, os.O_RDWR),
         ):
             entry = self._storage.find(self._name(path))

@@ -39,12 +39,6 @@ def open_address(address: str) -> BinaryIO:
     return cast("BinaryIO", io.BufferedReader(_Ranges(storage, key, entry.bytes), _BLOCK_BYTES))
 
 
-def read(address: str) -> bytes:
-    """Return the contents of an object on S3; raise FileNotFoundError or StorageError."""
-    bucket, key = split_s3(address)
-    return _s3(f"s3://{bucket}").read(key)
-
-
 def _s3(address: str) -> S3Storage:
     from preprocessing.storage.s3 import S3Storage  # boto3 takes a while, and most runs do without
 

@@ -29,7 +29,7 @@ from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.captions.graph_shards import ParseSpec, parse_shard
 from preprocessing.captions.pipeline import load_pipeline
 from preprocessing.datasets import build_dataset
-from preprocessing.extraction import extract_shard, shard_specs
+from preprocessing.extraction.extract import extract_shard, shard_specs
 from preprocessing.features import build_extractor
 from preprocessing.shards.reader import ShardReader
 from preprocessing.storage.atomic import write_json_atomic

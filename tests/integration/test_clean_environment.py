@@ -23,7 +23,8 @@ from pipelines.serving.requirements import pip_requirements
 from preprocessing.captions.encoder import save_caption_encoder
 from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.datasets import build_dataset
-from preprocessing.features import TINY_RESNET, load_image
+from preprocessing.features import TINY_RESNET
+from preprocessing.features.images import load_image
 from tests.dual_encoders import dual_specification, write_dual_encoder
 from tests.pipelines.tiny_bundle import write_tiny_bundle, write_tiny_unified_bundle
 from tests.preprocessing.features.test_frames import encoded

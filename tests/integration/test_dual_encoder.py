@@ -16,8 +16,7 @@ import torch
 from pipelines.inference.embedder import Embedder
 from pipelines.serving import running
 from preprocessing.datasets import build_dataset
-from preprocessing.features import load_image
-from preprocessing.features.images import image_bytes
+from preprocessing.features.images import image_bytes, load_image
 from tests.dual_encoders import SIDE, write_dual_encoder
 from tests.integration.test_serve import ask
 from tests.pipelines.serving.bad_requests import FORM, form

@@ -21,7 +21,7 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime.stage import StageDir
 from pipelines.stages.extract import plan as extract
 from pipelines.stages.runner import run_stages
-from preprocessing.shards import verify_shard
+from preprocessing.shards.index import verify_shard
 from preprocessing.shards.reader import ShardReader
 from tests.preprocessing.features.arrays import arrays
 

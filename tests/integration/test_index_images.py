@@ -11,8 +11,7 @@ from playwright.sync_api import expect
 
 from pipelines.retrieval.options import gallery_folder
 from pipelines.serving.replica import SearchReplica
-from preprocessing.features import load_image
-from preprocessing.features.images import image_bytes
+from preprocessing.features.images import image_bytes, load_image
 from preprocessing.storage.s3 import S3Storage
 from tests.integration import browser
 from tests.integration.test_search_page import require_shown, served

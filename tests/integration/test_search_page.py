@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 from pipelines.serving.app import build_app
 from pipelines.serving.guard import Guard
 from pipelines.serving.replica import SearchReplica
-from preprocessing.features import load_image
+from preprocessing.features.images import load_image
 from tests.integration import browser
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_unified_bundle
 

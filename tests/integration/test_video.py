@@ -18,7 +18,7 @@ from pipelines.stages.extract import run as extract_run
 from pipelines.stages.extract.identity import extractor_options
 from pipelines.stages.runner import plan_stages, run_stages
 from preprocessing.loading.image_source import FeatureSource
-from preprocessing.shards import read_index
+from preprocessing.shards.index import read_index
 from preprocessing.shards.reader import ShardReader
 from vse_core.evaluation.members import compare
 from vse_core.models import build_model

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from pipelines.runtime import verbs
-from preprocessing.features import load_image
+from preprocessing.features.images import load_image
 
 
 def run(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> int:

@@ -12,10 +12,9 @@ from pipelines.runtime.cli import say
 from pipelines.runtime.progress import progress_bar
 from pipelines.stages.extract.plan import Split
 from preprocessing.extraction.extract import NO_CAPTION
-from preprocessing.shards import ShardError, read_index, verify_shard
+from preprocessing.shards.index import ShardError, read_index, verify_shard
 from preprocessing.shards.reader import verify_table
-from preprocessing.storage import Mirror
-from preprocessing.storage.mirror import sidecar_path, table_path
+from preprocessing.storage.mirror import Mirror, sidecar_path, table_path
 
 Check = Callable[[Sequence[Split], Mirror], None]
 

@@ -15,10 +15,11 @@ from pipelines.config import ConfigError
 from pipelines.config.features import EXTRACTORS, Features, NetworkFeatures, SeveralFeatures
 from pipelines.plugins import sources
 from pipelines.runtime.stage import fingerprint
-from preprocessing.features import Extractor, ExtractorError, build_extractor
+from preprocessing.features import build_extractor
+from preprocessing.features.extractor import Extractor, ExtractorError
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
+from preprocessing.storage.mirror import Mirror
 from vse_core.digests import sealed, unsealed
 
 _CACHE = "extract/extractors"

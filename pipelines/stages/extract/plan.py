@@ -23,9 +23,10 @@ from pipelines.stages.extract.logged_data import log_splits, uses_of
 from pipelines.stages.extract.shards import Version, missing_shards, shard_plan
 from pipelines.stages.stage import Stage
 from pipelines.tracking import Tracker
-from preprocessing import extraction
 from preprocessing.datasets import Dataset, build_dataset
 from preprocessing.datasets.record import ArchivedDataset
+from preprocessing.extraction.extract import FORMAT, ShardSpec, archive_specs, shard_specs
+from preprocessing.extraction.identity import SplitSummary, summarize
 from preprocessing.shards.index import shard_path
 
 NAME = "extract"
@@ -50,7 +51,7 @@ class Split:
 
     name: str
     dataset: Dataset
-    summary: extraction.SplitSummary
+    summary: SplitSummary
     directory: StageDir
     shards: tuple[Path, ...]
     shard_size: int
@@ -100,7 +101,7 @@ class Split:
         """Return the shards that are not complete, neither here nor on the storage."""
         return set(missing_shards(self.directory, self.shards))
 
-    def missing_specs(self) -> Iterator[extraction.ShardSpec]:
+    def missing_specs(self) -> Iterator[ShardSpec]:
         """Yield the contents of the missing shards; reads the records of the split again, one shard at a time.
 
         The records of archives are read by the actors.
@@ -108,10 +109,10 @@ class Split:
         missing, directory = self.missing(), self.directory.create()
         made_of, root = self.directory.fingerprint, self.dataset.root
         if self.summary.archives:
-            specs = extraction.archive_specs(self.summary.archives, directory, made_of, root)
+            specs = archive_specs(self.summary.archives, directory, made_of, root)
         else:
             records = self.dataset.records(self.name)
-            specs = extraction.shard_specs(records, directory, self.shard_size, made_of, root)
+            specs = shard_specs(records, directory, self.shard_size, made_of, root)
         yield from (spec for spec in specs if spec.path in missing)
 
 
@@ -147,7 +148,7 @@ def splits_of(config: PipelineConfig) -> list[Split]:
     # Each archive of a data set in archives becomes a shard.
     shard_size = 0 if isinstance(dataset, ArchivedDataset) else features.shard_size
     settings = {
-        "format": extraction.FORMAT,
+        "format": FORMAT,
         "extractor": extractor_identity(features, config.mirror),
         # Which images share a batch can change the last bit of their features.
         "batch_size": features.batch_size,
@@ -166,10 +167,10 @@ def splits_of(config: PipelineConfig) -> list[Split]:
 
 
 @lru_cache(maxsize=8)
-def _summary(dataset: str, split: str, shard_size: int, work_dir: Path, is_dry_run: bool) -> extraction.SplitSummary:
+def _summary(dataset: str, split: str, shard_size: int, work_dir: Path, is_dry_run: bool) -> SplitSummary:
     """Count a split's records, once in a process: all stages of a run see the data as it was at the start."""
     with kept_hashes(work_dir, is_dry_run) as hashes:
-        return extraction.summarize(build_dataset(**json.loads(dataset)), split, shard_size, hashes)
+        return summarize(build_dataset(**json.loads(dataset)), split, shard_size, hashes)
 
 
 def _log_data(config: PipelineConfig, extracted: StagePlan, tracker: Tracker) -> None:

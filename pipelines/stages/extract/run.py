@@ -22,13 +22,13 @@ from pipelines.stages.extract.identity import extractor_options
 from pipelines.stages.extract.plan import NAME, Split, by_reason, in_words, splits_of, totals
 from pipelines.stages.extract.shards import reuse_shards, track_progress
 from pipelines.tracking import Tracker
-from preprocessing import extraction
 from preprocessing.datasets import DatasetError
-from preprocessing.features import ExtractorError, build_extractor
+from preprocessing.extraction.extract import KILLED, ShardSpec, extract_shard
+from preprocessing.features import build_extractor
+from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.imported import check_image_names
-from preprocessing.shards import read_index
-from preprocessing.storage import Mirror
-from preprocessing.storage.mirror import sidecar_path, table_path
+from preprocessing.shards.index import read_index
+from preprocessing.storage.mirror import Mirror, sidecar_path, table_path
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class _Extraction:
         torch.set_num_threads(self.threads)
         self._extractor = build_extractor(self.name, **self.options)
 
-    def work(self, spec: extraction.ShardSpec) -> Iterator[int | None]:
+    def work(self, spec: ShardSpec) -> Iterator[int | None]:
         """Make a shard; yield None when the next one may begin, and the number of records in the end."""
         drawn = threading.Event()
         with ThreadPoolExecutor(1) as thread:
@@ -85,11 +85,11 @@ class _Extraction:
             yield None
             yield made.result()
 
-    def _make(self, spec: extraction.ShardSpec, drawn: Callable[[], None]) -> int:
+    def _make(self, spec: ShardSpec, drawn: Callable[[], None]) -> int:
         spec.path.parent.mkdir(parents=True, exist_ok=True)
         records = tuple(spec.records)
         spec = replace(spec, records=records)
-        extraction.extract_shard(spec, self._extractor, self.batch_size, self.threads, self.timeout, drawn)
+        extract_shard(spec, self._extractor, self.batch_size, self.threads, self.timeout, drawn)
         # The sidecar last: on the storage, too, it declares the shard complete.
         self.mirror.push(spec.path, table_path(spec.path), sidecar_path(spec.path))
         self.mirror.make_room()
@@ -129,7 +129,7 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
         raise StageError(f"{NAME}: {error}") from error
 
 
-def retry_after_crash(spec: extraction.ShardSpec, deaths: int) -> extraction.ShardSpec | None:
+def retry_after_crash(spec: ShardSpec, deaths: int) -> ShardSpec | None:
     """Repeat a shard of which a process died: as it was, then image by image, then without the image it died of."""
     if deaths < MOST_DEATHS:
         return replace(spec, one_by_one=deaths == MOST_DEATHS - 1)
@@ -137,7 +137,7 @@ def retry_after_crash(spec: extraction.ShardSpec, deaths: int) -> extraction.Sha
         return None
     image = os.fsdecode(spec.marker.read_bytes())
     spec.marker.unlink()
-    log.warning("%s: skipped, %s", image, extraction.KILLED)
+    log.warning("%s: skipped, %s", image, KILLED)
     return replace(spec, crashed=(*spec.crashed, image))
 
 

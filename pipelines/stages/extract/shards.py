@@ -19,7 +19,7 @@ from pipelines.runtime.progress import progress_bar
 from pipelines.runtime.stage import ShardSet, StageDir, StageError, StagePlan, fingerprint
 from pipelines.tracking import Tracker
 from preprocessing.reading import parse_json, reason
-from preprocessing.shards import ShardError, read_index, verify_shard
+from preprocessing.shards.index import ShardError, read_index, verify_shard
 from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import sidecar_path, table_path

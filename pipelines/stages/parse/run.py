@@ -15,9 +15,8 @@ from pipelines.tracking import Tracker
 from preprocessing.captions import graph_shards
 from preprocessing.captions.graph_shards import GraphCounts
 from preprocessing.captions.pipeline import load_pipeline
-from preprocessing.shards import read_index
-from preprocessing.storage import Mirror
-from preprocessing.storage.mirror import sidecar_path
+from preprocessing.shards.index import read_index
+from preprocessing.storage.mirror import Mirror, sidecar_path
 
 # Rows of the tables of the commonest words.
 _COMMONEST = 200

@@ -10,9 +10,8 @@ from pathlib import Path
 from pipelines.training.checkpoints import defect_of, newest_checkpoint
 from pipelines.training.initial_weights import INITIAL, keep_initial
 from pipelines.training.loss_log import LOSSES
-from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import locked
-from preprocessing.storage.mirror import CONTENTS, lock_file
+from preprocessing.storage.mirror import CONTENTS, Mirror, lock_file
 from vse_core.digests import DIGESTS, DigestError, recorded
 
 

@@ -26,16 +26,9 @@ class Size:
     attributes: int = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Regions:
-    """The regions of an image: boxes (x1, y1, x2, y2) in pixels of the photograph, numbers of classes from 0."""
-
-    features_NF: Tensor
-    boxes_N4: Tensor
-    objects_N: Tensor
-    object_scores_N: Tensor
-    attributes_N: Tensor
-    attribute_scores_N: Tensor
+# Of the regions of an image by name: "features" (N, F), "boxes" (N, 4) as x1, y1, x2, y2 in pixels of the photograph,
+# and, each (N,), "objects" and "attributes", classes from 0, with "object_scores" and "attribute_scores".
+Regions = dict[str, Tensor]
 
 
 class Detector(nn.Module):
@@ -102,11 +95,11 @@ class Detector(nn.Module):
         score_R, object_R = scores_RO.max(dim=1)
         boxes_R4 = proposals_R4 / image.scale
         chosen = select_confident(boxes_R4, scores_RO, self._minimum, self._maximum)
+        regions = {"features": features_RF, "boxes": boxes_R4, "objects": object_R, "object_scores": score_R}
         scores_NP = predictor.attributes(features_RF[chosen], objects_RO[chosen]).softmax(dim=1)[:, :-1]
         attribute_scores_N, attributes_N = scores_NP.max(dim=1)
-        return Regions(
-            features_RF[chosen], boxes_R4[chosen], object_R[chosen], score_R[chosen], attributes_N, attribute_scores_N
-        )
+        attributes = {"attributes": attributes_N, "attribute_scores": attribute_scores_N}
+        return {name: values[chosen] for name, values in regions.items()} | attributes
 
 
 def random_detector(size: Size, minimum: int, maximum: int, seed: int) -> Detector:

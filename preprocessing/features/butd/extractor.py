@@ -92,15 +92,9 @@ class ButdExtractor(FileExtractor):
         }
 
     def _stored(self, regions: Regions) -> RegionFeatures:
-        (features_NF,) = as_features([regions.features_NF], "butd")
-        companions = {
-            "boxes": regions.boxes_N4,
-            "objects": regions.objects_N,
-            "object_scores": regions.object_scores_N,
-            "attributes": regions.attributes_N,
-            "attribute_scores": regions.attribute_scores_N,
-        }
-        return RegionFeatures(features_NF, {name: _array(values) for name, values in companions.items()})
+        (features_NF,) = as_features([regions["features"]], "butd")
+        companions = {name: _array(values) for name, values in regions.items() if name != "features"}
+        return RegionFeatures(features_NF, companions)
 
 
 def _array(values: torch.Tensor) -> npt.NDArray[np.float32] | npt.NDArray[np.int32]:

@@ -56,28 +56,18 @@ def anchors_at_cells(anchors_A4: Tensor, height: int, width: int) -> Tensor:
 
 
 def order_of(anchors_A4: Tensor) -> list[int]:
-    """For each of our 12 anchors the row of a file's anchors with its ratio and size; ValueError if they are others."""
+    """For each of our 12 anchors the row of a file's anchor with its sides; ValueError if they are others.
+
+    Sides may be 15 per cent off: so much does rounding change them.
+    """
     if tuple(anchors_A4.shape) != (len(RATIOS) * len(SCALES), 4):
         raise ValueError(f"anchors of shape {tuple(anchors_A4.shape)}, not (12, 4)")
-    rows: dict[tuple[int, int], int] = {}
-    for row, (x1, y1, x2, y2) in enumerate(anchors_A4.tolist()):
-        if not (x2 > x1 and y2 > y1):
-            raise ValueError(f"anchor {row} is not a box: {(x1, y1, x2, y2)}")
-        ratio = _nearest(RATIOS, (y2 - y1) / (x2 - x1))
-        scale = _nearest(SCALES, math.sqrt((x2 - x1) * (y2 - y1)) / STRIDE)
-        rows[ratio, scale] = row
-    if len(rows) != len(anchors_A4):
-        raise ValueError("two anchors have the same ratio and size")
-    return [rows[ratio, scale] for ratio in range(len(RATIOS)) for scale in range(len(SCALES))]
-
-
-def _nearest(values: tuple[float, ...], value: float) -> int:
-    """The place of the nearest value by ratio, which is at most 15 per cent off: roundings of sides are."""
-    distances = [abs(math.log(value / known)) for known in values]
-    place = distances.index(min(distances))
-    if distances[place] > math.log(1.15):
-        raise ValueError(f"an anchor's ratio or size is {value:.3g} where {values} are known")
-    return place
+    ours_A2, theirs_A2 = ((boxes[:, 2:] - boxes[:, :2]).log() for boxes in (detectron2_anchors(), anchors_A4))
+    distances_A, rows_A = torch.cdist(ours_A2, theirs_A2, p=math.inf).min(dim=1)
+    if not bool((distances_A < math.log(1.15)).all()):
+        raise ValueError(f"its anchors are not of the ratios {RATIOS} and {SCALES} times {STRIDE} pixels")
+    order: list[int] = rows_A.tolist()
+    return order
 
 
 BEFORE_NMS = 6000
@@ -85,14 +75,6 @@ AFTER_NMS = 300
 NMS_OVERLAP = 0.7
 # In pixels of the photograph; a proposal with a shorter side is dropped.
 SMALLEST_SIDE = 16
-
-
-class AnchorGenerator(nn.Module):
-    """Holds the anchors that come with the weights at Hugging Face, as the file names them; the original has others."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell_anchors = nn.ParameterList([nn.Parameter(detectron2_anchors(), requires_grad=False)])
 
 
 class ProposalHead(nn.Module):
@@ -117,7 +99,9 @@ class ProposalNetwork(nn.Module):
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
-        self.anchor_generator = AnchorGenerator()
+        # The anchors that come with the weights at Hugging Face, under their name there; the original has others.
+        anchors = nn.ParameterList([nn.Parameter(detectron2_anchors(), requires_grad=False)])
+        self.anchor_generator = nn.ModuleDict({"cell_anchors": anchors})
         self.rpn_head = ProposalHead(inputs, width, len(detectron2_anchors()))
 
 

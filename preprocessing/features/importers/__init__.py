@@ -7,15 +7,9 @@ from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.importers.butd_tsv import ButdTsv
 from preprocessing.features.importers.folder import NpzFolder
 from preprocessing.features.importers.hdf5 import Hdf5File
-from preprocessing.features.importers.source import FeatureSource, PublishedRegions, by_image_key, entries, image_key
+from preprocessing.features.importers.source import FeatureSource
 
-__all__ = ["FORMS", "FeatureSource", "PublishedRegions", "by_image_key", "entries", "image_key", "open_source"]
-
-FORMS: dict[str, Callable[[Path], FeatureSource]] = {
-    "butd_tsv": ButdTsv,
-    "npz": NpzFolder,
-    "hdf5": Hdf5File,
-}
+FORMS: dict[str, Callable[[Path], FeatureSource]] = {"butd_tsv": ButdTsv, "npz": NpzFolder, "hdf5": Hdf5File}
 
 
 def open_source(path: str | Path, form: str) -> FeatureSource:

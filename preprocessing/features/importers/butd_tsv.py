@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.extractor import ExtractorError, RegionFeatures
 from preprocessing.features.images import ImageError
-from preprocessing.features.importers.source import LABELS, Array, PublishedRegions, checked_regions
+from preprocessing.features.importers.source import LABELS, Array, checked_regions
 
 # Columns by their number. Note width before height in the one and after it in the other. Arrays are base64 of their
 # little-endian bytes: whole numbers of 8 bytes, all else float32.
@@ -37,14 +37,12 @@ class ButdTsv:
         with self._path.open("rb") as file:
             while line := file.readline(_LONGEST_LINE):
                 if len(line) == _LONGEST_LINE:
-                    raise ExtractorError(
-                        f"{self._path}: a line of more than {_LONGEST_LINE} bytes; this is no TSV file"
-                    )
+                    raise ExtractorError(f"{self._path}: a line of more than {_LONGEST_LINE} bytes: not a TSV file")
                 if line.strip():
                     yield line.partition(b"\t")[0].decode("utf-8", "replace").strip()[:200], (offset, len(line))
                 offset += len(line)
 
-    def read(self, place: Place) -> PublishedRegions:
+    def read(self, place: Place) -> RegionFeatures:
         """The image of a line."""
         offset, length = place
         with self._path.open("rb") as file:
@@ -53,7 +51,9 @@ class ButdTsv:
         if len(values) not in COLUMNS:
             raise ImageError(f"{len(values)} columns where 6 or 10 are needed; the line may be cut short")
         row = dict(zip(COLUMNS[len(values)], values, strict=True))
-        count, width, height = (_whole_number(row[name], name) for name in ("count", "width", "height"))
+        if not row["count"].isdigit() or not 0 < len(row["count"]) < 10 or int(row["count"]) == 0:
+            raise ImageError(f"count is {row['count'][:40]!r}, a positive whole number is needed")
+        count = int(row["count"])
         boxes, features = (_numbers(row[name], "<f4", name) for name in ("boxes", "features"))
         labels = {
             name: _numbers(row[name], "<i8" if kind is np.int32 else "<f4", name)
@@ -62,7 +62,7 @@ class ButdTsv:
         }
         if len(features) % count or len(boxes) != 4 * count:
             raise ImageError(f"{len(features)} numbers of features and {len(boxes)} of boxes for {count} boxes")
-        return checked_regions(features.reshape(count, -1), boxes.reshape(count, 4), (width, height), labels)
+        return checked_regions(features.reshape(count, -1), boxes.reshape(count, 4), labels)
 
 
 def _numbers(text: bytes, dtype: str, name: str) -> Array:
@@ -71,9 +71,3 @@ def _numbers(text: bytes, dtype: str, name: str) -> Array:
     except ValueError as error:
         raise ImageError(f"{name}: no base64 of {np.dtype(dtype)} ({error}); damaged or cut short") from error
     return numbers
-
-
-def _whole_number(text: bytes, name: str) -> int:
-    if not text.isdigit() or not 0 < len(text) < 10 or int(text) == 0:
-        raise ImageError(f"{name} is {text[:40]!r}, a positive whole number is needed")
-    return int(text)

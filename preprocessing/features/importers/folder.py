@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.extractor import ExtractorError, RegionFeatures
 from preprocessing.features.images import ImageError
-from preprocessing.features.importers.source import MAX_VALUES, Array, PublishedRegions, checked_regions
+from preprocessing.features.importers.source import MAX_VALUES, Array, checked_regions
 from preprocessing.reading import damage_as
 
 
 class NpzFolder:
-    """Files `IMAGE.npz`, also in subfolders, with x (N, F), bbox (N, 4), num_bbox, image_h and image_w (MILVLG).
+    """Files `IMAGE.npz`, also in subfolders, with x (N, F), bbox (N, 4) and num_bbox (MILVLG).
 
     The member `info` of such files, with the labels, is a pickled dictionary: it is not read.
     """
@@ -31,16 +31,15 @@ class NpzFolder:
         for path in files:
             yield path.relative_to(self._folder).as_posix().removesuffix(".npz"), path
 
-    def read(self, place: Path) -> PublishedRegions:
+    def read(self, place: Path) -> RegionFeatures:
         """The regions of a file; ImageError if it is damaged, or if it holds objects."""
         with damage_as(ImageError, "not a readable npz file", "copy it again"), zipfile.ZipFile(place) as archive:
             features = _member(archive, "x")
             boxes = _member(archive, "bbox") if "bbox.npy" in archive.namelist() else None
-            width, height, count = (_number(archive, name) for name in ("image_w", "image_h", "num_bbox"))
-        if count is not None and count != len(features):
+            count = _member(archive, "num_bbox") if "num_bbox.npy" in archive.namelist() else np.array(len(features))
+        if count.size != 1 or count.item() != len(features):
             raise ImageError(f"num_bbox is {count}, x has {len(features)} rows")
-        size = None if width is None or height is None else (width, height)
-        return checked_regions(features, boxes, size)
+        return checked_regions(features, boxes)
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> Array:
@@ -51,12 +50,3 @@ def _member(archive: zipfile.ZipFile, name: str) -> Array:
     with archive.open(f"{name}.npy") as member:
         array: Array = np.lib.format.read_array(member, allow_pickle=False)
     return array
-
-
-def _number(archive: zipfile.ZipFile, name: str) -> int | None:
-    if f"{name}.npy" not in archive.namelist():
-        return None
-    value = _member(archive, name)
-    if value.size != 1 or value.dtype.kind not in "iuf":
-        raise ImageError(f"{name} is {value.dtype} of shape {value.shape}, one number is needed")
-    return int(value.reshape(()))

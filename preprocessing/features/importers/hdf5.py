@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.extractor import ExtractorError, RegionFeatures
 from preprocessing.features.images import ImageError
-from preprocessing.features.importers.source import MAX_VALUES, Array, PublishedRegions, checked_regions
+from preprocessing.features.importers.source import MAX_VALUES, Array, checked_regions
 from preprocessing.reading import damage_as
 
 try:
@@ -31,7 +31,7 @@ class Hdf5File:
             for name in self._file:
                 yield name, name
 
-    def read(self, place: str) -> PublishedRegions:
+    def read(self, place: str) -> RegionFeatures:
         """The vectors of an entry."""
         with damage_as(ImageError, "damaged entry", "download the file again"):
             if place not in self._file:

@@ -6,7 +6,7 @@ Shapes: N regions, F feature width.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePath
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,30 +26,14 @@ _COCO = re.compile(r"(?:COCO_[a-z]+\d+_)?0*(\d+)")
 _ENDINGS = (".npz", ".npy", ".jpg", ".jpeg", ".png", ".mp4", ".avi", ".mkv", ".webm")
 
 
-class PublishedRegions(NamedTuple):
-    """Published regions of one image, with "boxes" in its pixels and `LABELS` as far as they are known."""
-
-    regions: RegionFeatures
-    image_size: tuple[int, int] | None
-
-
 class FeatureSource(Protocol):
     """Features of many images in one of the published forms, each read by its place: an offset, a path, a key."""
 
     def places(self) -> Iterator[tuple[str, Any]]:
         """Each image's id with its place, in the order of the source; ExtractorError if it is not of this form."""
 
-    def read(self, place: Any) -> PublishedRegions:
-        """The image at a place, from any thread; the message of an ImageError is the reason why it cannot be used."""
-
-
-def entries(source: FeatureSource) -> Iterator[tuple[str, PublishedRegions | ImageError]]:
-    """Yield each image's id with its regions, or the error that says why they cannot be used; else ExtractorError."""
-    for image_id, place in source.places():
-        try:
-            yield image_id, source.read(place)
-        except ImageError as error:
-            yield image_id, error
+    def read(self, place: Any) -> RegionFeatures:
+        """Return the regions of the image at a place, from any thread; the ImageError says why it cannot be used."""
 
 
 def image_key(name: str) -> str:
@@ -85,12 +69,12 @@ def by_image_key(
 
 
 def checked_regions(
-    features: Array,
-    boxes: Array | None = None,
-    image_size: tuple[int, int] | None = None,
-    labels: Mapping[str, Array] | None = None,
-) -> PublishedRegions:
-    """Check every array of regions and convert it to its stored type; ImageError names what is wrong."""
+    features: Array, boxes: Array | None = None, labels: Mapping[str, Array] | None = None
+) -> RegionFeatures:
+    """Check every array of regions and convert it to its stored type; ImageError names what is wrong.
+
+    `boxes` are in pixels of the image, `labels` those of `LABELS` that are known.
+    """
     if features.ndim != 2 or features.dtype.kind != "f" or features.size == 0:
         raise ImageError(f"features are {features.dtype} of shape {features.shape}, floats of shape (N, F) are needed")
     count = len(features)
@@ -107,4 +91,4 @@ def checked_regions(
         if values.shape != (count,):
             raise ImageError(f"{name} are of shape {values.shape}, ({count},) is needed")
         companions[name] = values.astype(LABELS[name])
-    return PublishedRegions(RegionFeatures(stored, companions), image_size)
+    return RegionFeatures(stored, companions)

@@ -46,7 +46,7 @@ def _searched(*options: str) -> Command:
 def _read_data(pipeline: Pipeline) -> None:
     """Read what training reads: the shards and tables of both splits."""
     from pipelines.runtime.stage import check_outputs
-    from preprocessing.shards import verify_shard
+    from preprocessing.shards.index import verify_shard
     from preprocessing.shards.reader import ShardReader
 
     for folder in sorted(pipeline.work.glob("extract/*/*/")):

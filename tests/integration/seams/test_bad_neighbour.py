@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from preprocessing.features import load_image
+from preprocessing.features.images import load_image
 
 PIPELINES = Path(__file__).parents[3] / "pipelines"
 SOUND = [f"{number}.jpg" for number in range(40)]

@@ -28,7 +28,7 @@ from pipelines.retraining.promotion import promote
 from pipelines.retrieval import index, search
 from pipelines.runtime.cli import guarded
 from pipelines.runtime.stage import StageReport
-from preprocessing.features import load_image
+from preprocessing.features.images import load_image
 from tests.integration.test_serve import ask
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 from tests.ports import free_port

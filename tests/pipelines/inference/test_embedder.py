@@ -11,9 +11,9 @@ import torch
 
 from pipelines.inference.embedder import Embedder, QueryError, _extractor_options, write_extractor
 from pipelines.retrieval.gallery import Gallery
-from preprocessing.features import RegionFeatures, build_extractor
+from preprocessing.features import build_extractor
 from preprocessing.features.butd.weights import load_weights
-from preprocessing.features.extractor import ExtractorError, Grid
+from preprocessing.features.extractor import ExtractorError, Grid, RegionFeatures
 from tests.pipelines.tiny_bundle import EMBED_DIM, write_tiny_bundle
 from tests.preprocessing.features.butd.tiny import tiny_detector
 from vse_core.digests import write_digests

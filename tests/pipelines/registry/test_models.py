@@ -37,7 +37,8 @@ from pipelines.registry.registration import register_bundle
 from pipelines.retrieval.gallery import Gallery
 from pipelines.serving.requirements import pip_requirements
 from pipelines.tracking.client import connect
-from preprocessing.features import TINY_RESNET, build_extractor, load_image
+from preprocessing.features import TINY_RESNET, build_extractor
+from preprocessing.features.images import load_image
 from tests.pipelines.tiny_bundle import EMBED_DIM, IMAGES, write_tiny_bundle
 from tests.preprocessing.features.arrays import arrays
 from vse_core.digests import DIGESTS, DigestError, write_digests

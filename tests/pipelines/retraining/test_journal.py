@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.retraining.journal import LAST, LOG, RECORD, STATUS, Journal
 from preprocessing.extraction.split_hashes import DataManifest
-from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import Mirror
 from vse_core.digests import DigestError
 
 IDENTITY = "ab" * 32

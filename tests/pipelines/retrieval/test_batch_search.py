@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.retrieval import batch_search, search
 from pipelines.retrieval.search_model import SearchModel, load_search_model
-from preprocessing.features import load_image
+from preprocessing.features.images import load_image
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 
 

@@ -13,7 +13,7 @@ from pipelines.retrieval.contact_sheet import contact_sheet
 from pipelines.retrieval.gallery import Gallery
 from pipelines.retrieval.hits import Hit, SheetRow, as_hits, own_queries, own_query
 from preprocessing.datasets import Caption, Record
-from preprocessing.features import ImageError
+from preprocessing.features.images import ImageError
 
 
 @pytest.fixture(autouse=True)

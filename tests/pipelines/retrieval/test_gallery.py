@@ -10,7 +10,7 @@ import torch
 from pipelines.retrieval.gallery import ITEMS, Gallery, GalleryError, _records, build_gallery
 from preprocessing.captions import Vocabulary
 from preprocessing.datasets import Caption, Record
-from preprocessing.shards import ShardError
+from preprocessing.shards.index import ShardError
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
 from vse_core.models import build_model

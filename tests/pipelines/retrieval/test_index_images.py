@@ -24,8 +24,8 @@ from pipelines.retrieval.search_model import SearchError, SearchModel, load_sear
 from pipelines.runtime.cli import guarded
 from pipelines.serving.request_error import RequestError
 from pipelines.serving.service import SearchService
-from preprocessing.features import images, load_image
-from preprocessing.features.images import thumbnail
+from preprocessing.features import images
+from preprocessing.features.images import load_image, thumbnail
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 
 

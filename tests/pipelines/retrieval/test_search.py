@@ -14,7 +14,7 @@ from pipelines.retrieval import search
 from pipelines.retrieval.options import default_tracking_uri
 from pipelines.retrieval.search_model import load_search_model
 from pipelines.runtime.cli import guarded
-from preprocessing.features import load_image
+from preprocessing.features.images import load_image
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 from vse_core.digests import write_digests
 

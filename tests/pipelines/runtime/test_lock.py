@@ -17,17 +17,16 @@ import pytest
 
 from pipelines.runtime import lock
 from pipelines.runtime.lock import exclusive, when_free
-from preprocessing.storage import Mirror
 from preprocessing.storage.errors import BusyError
 from preprocessing.storage.holder import Holder
-from preprocessing.storage.mirror import lock_file
+from preprocessing.storage.mirror import Mirror, lock_file
 
 ROOT = Path(__file__).resolve().parents[3]
 HOLD = """
 import sys
 from pathlib import Path
 from pipelines.runtime.lock import exclusive
-from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import Mirror
 with exclusive(Mirror(Path(sys.argv[1]), sys.argv[2] or None), Path(sys.argv[1]) / "retrain"):
     print("held", flush=True)
     sys.stdin.read()

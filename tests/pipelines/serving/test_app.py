@@ -27,7 +27,7 @@ from pipelines.serving.guard import Guard
 from pipelines.serving.replica import SearchReplica
 from pipelines.serving.request_error import RequestError
 from pipelines.serving.service import Answer, SearchService, TextSearch
-from preprocessing.features import load_image
+from preprocessing.features.images import load_image
 from tests.pipelines.serving.bad_requests import BAD_REQUESTS, FORM, BadRequest, encoded, form
 from tests.pipelines.serving.conftest import guarded
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_unified_bundle

@@ -17,9 +17,9 @@ from pipelines.runtime.stage import StageError
 from pipelines.schema.encoders import RESNETS
 from pipelines.training.prepare import prepare
 from pipelines.training.trainer import Trainer
-from preprocessing import extraction
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets import build_dataset
+from preprocessing.extraction.extract import extract_shard, shard_specs
 from preprocessing.features import build_extractor
 from preprocessing.shards.reader import ShardReader
 from tests.pipelines.training.by_hand import SMALL, Quiet, quiet_trainer
@@ -65,8 +65,8 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dataset, extractor = build_dataset("scenes", seed=0, images=IMAGES), build_extractor("images")
     for split in IMAGES:
         (root / split).mkdir()
-        for spec in extraction.shard_specs(dataset.records(split), root / split, 5, "f" * 64, ""):
-            extraction.extract_shard(spec, extractor, batch_size=4)
+        for spec in shard_specs(dataset.records(split), root / split, 5, "f" * 64, ""):
+            extract_shard(spec, extractor, batch_size=4)
     return root
 
 

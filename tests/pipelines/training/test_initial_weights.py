@@ -14,7 +14,7 @@ from pipelines.stages.runner import plan_stages
 from pipelines.stages.train.folder import RunFolder
 from pipelines.training.initial_weights import INITIAL, keep_initial, start_from_initial
 from preprocessing.captions import Vocabulary, save_caption_encoder
-from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import Mirror
 from vse_core.digests import DIGESTS, DigestError
 from vse_core.models import build_model
 

@@ -22,12 +22,11 @@ from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.image_source import FeatureSource
 from preprocessing.loading.loader import TrainLoader
 from preprocessing.loading.sampler import BatchSampler
-from preprocessing.shards import ShardError
+from preprocessing.shards.index import ShardError
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import write_shard
-from preprocessing.storage import Mirror
 from preprocessing.storage.atomic import write_json_atomic
-from preprocessing.storage.mirror import sidecar_path, table_path
+from preprocessing.storage.mirror import Mirror, sidecar_path, table_path
 from tests.preprocessing.conftest import make_sample
 from vse_core.digests import DigestError, file_digest
 

@@ -17,7 +17,7 @@ from preprocessing.captions.components import (
 )
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.vocabulary import Vocabulary
-from preprocessing.shards import ShardError
+from preprocessing.shards.index import ShardError
 from tests.preprocessing.captions.markup import graph
 
 TWO_DOGS = graph("[{two#} {black} {smiling*} dogs|dog] (standing in front of|stand in front of) [a tennis_racket]")

@@ -14,7 +14,7 @@ from preprocessing.captions.graph_shards import (
     read_counts,
 )
 from preprocessing.captions.pipeline import load_pipeline
-from preprocessing.shards import ShardError, read_index, verify_shard
+from preprocessing.shards.index import ShardError, read_index, verify_shard
 from preprocessing.shards.writer import Sample, write_shard
 
 TEXTS = [

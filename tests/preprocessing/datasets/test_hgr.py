@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preprocessing import extraction
 from preprocessing.datasets import Caption, DatasetError, build_dataset
+from preprocessing.extraction.identity import summarize
 from preprocessing.features import build_extractor
 
 h5py = pytest.importorskip("h5py", reason="pip install h5py")
@@ -54,11 +54,11 @@ def test_the_extractor_finds_the_frames(root: Path) -> None:
 
 def test_another_file_of_features_is_another_data_set(root: Path) -> None:
     dataset = build_dataset("hgr", root=root, network=NETWORK)
-    before = extraction.summarize(dataset, "val", 10).digest
-    assert extraction.summarize(dataset, "val", 10).digest == before
+    before = summarize(dataset, "val", 10).digest
+    assert summarize(dataset, "val", 10).digest == before
     with h5py.File(root / "ordered_feature" / "SA" / NETWORK / "val_ft.hdf5", "a") as file:
         file["more"] = np.ones((40, 50))
-    assert extraction.summarize(dataset, "val", 10).digest != before
+    assert summarize(dataset, "val", 10).digest != before
 
 
 def names(root: Path, content: object) -> None:

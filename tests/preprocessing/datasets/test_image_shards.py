@@ -9,11 +9,11 @@ import pytest
 import webdataset
 from PIL import Image
 
-from preprocessing import extraction
 from preprocessing.datasets import Caption, DatasetError, build_dataset, image_shards
 from preprocessing.datasets.tar_members import TarMember
-from preprocessing.features import ImageError, load_image, read_image_bytes
-from preprocessing.storage import Entry
+from preprocessing.extraction.identity import summarize
+from preprocessing.features.images import ImageError, load_image, read_image_bytes
+from preprocessing.storage.base import Entry
 from preprocessing.storage.s3 import S3Storage
 
 
@@ -53,7 +53,7 @@ def test_archives_are_listed_and_not_opened(tmp_path: Path) -> None:
     folder = write(tmp_path / "train")
     (folder / "00001.tar").write_bytes(b"no archive at all")
     dataset = build_dataset("webdataset", folders={"train": folder})
-    assert len(extraction.summarize(dataset, "train", 10).shards) == 2
+    assert len(summarize(dataset, "train", 10).shards) == 2
     first, _ = dataset.archives("train")
     status = (folder / "00000.tar").stat()
     assert first.stamp == ("00000.tar", status.st_size, str(status.st_mtime_ns))
@@ -158,10 +158,10 @@ def test_archives_on_s3_are_known_by_name_size_and_etag(monkeypatch: pytest.Monk
     monkeypatch.setattr(S3Storage, "list", lambda _: iter(listed))
     monkeypatch.setattr(image_shards, "open_address", lambda path: pytest.fail(f"{path} was opened"))
     dataset = build_dataset("webdataset", folders={"train": "s3://bucket/train"})
-    before = extraction.summarize(dataset, "train", 10)
-    assert extraction.summarize(dataset, "train", 10) == before
+    before = summarize(dataset, "train", 10)
+    assert summarize(dataset, "train", 10) == before
     for changed in (Entry("00001.tar", 60, "ad"), Entry("00001.tar", 61, "ac"), Entry("00002.tar", 60, "ac")):
         listed[2] = changed
-        after = extraction.summarize(dataset, "train", 10)
+        after = summarize(dataset, "train", 10)
         assert after.digest != before.digest
         assert [now == then for now, then in zip(after.shards, before.shards, strict=True)] == [True, False]

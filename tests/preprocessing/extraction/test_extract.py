@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pytest
 import xxhash
 
-from preprocessing import extraction
 from preprocessing.datasets import Caption, Record
 from preprocessing.extraction.extract import (
     NO_CAPTION,
@@ -24,7 +23,7 @@ from preprocessing.extraction.extract import (
     extract_shard,
     shard_specs,
 )
-from preprocessing.extraction.identity import summarize
+from preprocessing.extraction.identity import SplitSummary, summarize
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError, read_image_bytes
 from preprocessing.shards.reader import ShardReader
@@ -227,7 +226,7 @@ def test_a_summary_counts_and_identifies(tmp_path: Path) -> None:
     lines = [["0", "0", [5, xxhash.xxh3_128(b"12345").hexdigest()], [["0#0", "á"], ["0#1", ""]]], ["1", "1", None, []]]
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    assert summary == extraction.SplitSummary(digest, 2, 2, (digest,))
+    assert summary == SplitSummary(digest, 2, 2, (digest,))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 6, 7])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from preprocessing.extraction import FileHashes
+from preprocessing.extraction.file_hashes import FileHashes
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from preprocessing.features import FeaturesNF
+from preprocessing.features.extractor import FeaturesNF
 
 
 def arrays(extractor: Any, items: Sequence[Any]) -> list[FeaturesNF]:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from preprocessing.features import TINY_RESNET, ImageError, build_extractor
+from preprocessing.features import TINY_RESNET, build_extractor
+from preprocessing.features.images import ImageError
 from tests.preprocessing.features.arrays import arrays
 
 av = pytest.importorskip("av", reason="pip install av")

@@ -22,7 +22,9 @@ from transformers import (
     ViTImageProcessor,
 )
 
-from preprocessing.features import TINY_RESNET, ExtractorError, ImageError, build_extractor, load_image
+from preprocessing.features import TINY_RESNET, build_extractor
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.images import ImageError, load_image
 from tests.custom_code import with_code_of_its_own
 from tests.preprocessing.features.arrays import arrays
 
@@ -234,7 +236,8 @@ def test_a_seed_for_weights_that_are_there_is_refused(resnet: Path) -> None:
 def test_a_hub_that_cannot_be_reached_is_one_clear_error() -> None:
     """In a process of its own: the hub's library reads its settings once, when it is imported."""
     code = (
-        "from preprocessing.features import ExtractorError, build_extractor\n"
+        "from preprocessing.features.extractor import ExtractorError\n"
+        "from preprocessing.features import build_extractor\n"
         "try: build_extractor('grid', weights='nobody-here/no-such-model')\n"
         "except ExtractorError as error: print(error)"
     )

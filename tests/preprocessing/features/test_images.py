@@ -15,8 +15,15 @@ import pytest
 from PIL import Image, ImageFile
 
 from preprocessing.datasets.scenes import render_scene
-from preprocessing.features import ImageError, decode_image, load_image, read_image_bytes
-from preprocessing.features.images import FORMATS, MAX_PIXELS, bounded_image
+from preprocessing.features.images import (
+    FORMATS,
+    MAX_PIXELS,
+    ImageError,
+    bounded_image,
+    decode_image,
+    load_image,
+    read_image_bytes,
+)
 
 RED, GREEN, WHITE = (255, 0, 0), (0, 255, 0), (255, 255, 255)
 

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preprocessing.features import ExtractorError, ImageError, build_extractor
+from preprocessing.features import build_extractor
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.images import ImageError
 from preprocessing.features.imported import check_image_names
-from preprocessing.features.importers import image_key
+from preprocessing.features.importers.source import image_key
 
 
 def test_the_keys_of_images() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from preprocessing.datasets import Caption, Record
 from preprocessing.extraction.extract import ShardSpec, extract_shard
-from preprocessing.features import TINY_RESNET, build_extractor, load_image
+from preprocessing.features import TINY_RESNET, build_extractor
+from preprocessing.features.images import load_image
 
 TINY = {"weights": TINY_RESNET, "seed": 0}
 

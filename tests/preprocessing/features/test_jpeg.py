@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from preprocessing.features import build_extractor, decode_image, load_image
+from preprocessing.features import build_extractor
+from preprocessing.features.images import decode_image, load_image
 
 
 def noise(width: int, height: int, mode: str = "RGB") -> Image.Image:

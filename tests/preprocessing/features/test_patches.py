@@ -19,7 +19,8 @@ from transformers import (
     ViTModel,
 )
 
-from preprocessing.features import ExtractorError, build_extractor
+from preprocessing.features import build_extractor
+from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.patches import patch_grid
 from tests.preprocessing.features.arrays import arrays
 

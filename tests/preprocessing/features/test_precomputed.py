@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from preprocessing.datasets import build_dataset
-from preprocessing.features import ExtractorError, ImageError, build_extractor
+from preprocessing.features import build_extractor
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.images import ImageError
 
 
 @pytest.fixture

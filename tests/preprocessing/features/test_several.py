@@ -9,8 +9,10 @@ import pytest
 
 from preprocessing.datasets import Caption, Record
 from preprocessing.extraction.extract import ShardSpec, extract_shard
-from preprocessing.features import TINY_RESNET, ExtractorError, ImageError, build_extractor
+from preprocessing.features import TINY_RESNET, build_extractor
 from preprocessing.features import extractor as extractor_module
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.images import ImageError
 from preprocessing.shards.reader import ShardReader, read_arrays
 
 NETWORK = {"weights": TINY_RESNET, "seed": 0}

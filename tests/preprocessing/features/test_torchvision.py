@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from torchvision.models import get_model
 from torchvision.models import resnet as tv_resnet
 
-from preprocessing.features import ExtractorError, build_extractor, load_image
+from preprocessing.features import build_extractor
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.images import load_image
 from preprocessing.features.networks import NetworkOptions
 from preprocessing.features.networks.pixels import SHORT_600, resized, target_size
 from preprocessing.features.networks.torchvision_cnn import load_torchvision

@@ -19,7 +19,9 @@ from transformers import (
     TimmWrapperConfig,
 )
 
-from preprocessing.features import ExtractorError, ImageError, build_extractor, load_image
+from preprocessing.features import build_extractor
+from preprocessing.features.extractor import ExtractorError
+from preprocessing.features.images import ImageError, load_image
 from tests.vision_networks import DUAL, MAPS, PATCHES, TIMM_MAPS, TIMM_PATCHES, TIMM_REGISTERS, write_vision_network
 
 SCENES = ("scene://0/0", "scene://0/1")

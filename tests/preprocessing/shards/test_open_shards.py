@@ -13,7 +13,7 @@ from preprocessing.shards.index import ShardError, read_index
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.split_index import SplitIndex
 from preprocessing.shards.writer import Sample, write_shard
-from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import Mirror
 
 MakeSample = Callable[..., Sample]
 SHARDS, IN_EACH = 8, 5

@@ -226,7 +226,7 @@ def test_a_mapped_index_is_that_of_the_sidecars(shards: Path, tmp_path: Path, sa
 def test_an_index_that_cannot_be_read(shards: Path, tmp_path: Path) -> None:
     SplitIndex.read(shards, "grid", are_here=True).save(tmp_path)
     (tmp_path / "places.npy").write_bytes(b"")
-    with pytest.raises(ShardError, match=r"cannot be read .*; delete it and train again"):
+    with pytest.raises(ShardError, match=r"cannot be read .*; delete the folder and train again"):
         SplitIndex.load(tmp_path, shards, are_here=False)
 
 

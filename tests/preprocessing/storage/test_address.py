@@ -2,7 +2,7 @@
 
 import pytest
 
-from preprocessing.storage import common_folder, is_s3, join, relative, split_s3
+from preprocessing.storage.address import common_folder, is_s3, join, relative, split_s3
 
 
 @pytest.mark.parametrize(

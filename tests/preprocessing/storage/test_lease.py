@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from preprocessing.storage import StorageError, lease, s3
-from preprocessing.storage.errors import BusyError
+from preprocessing.storage import lease, s3
+from preprocessing.storage.errors import BusyError, StorageError
 from preprocessing.storage.lease import Lease, held
 from preprocessing.storage.s3 import S3Storage
 

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from preprocessing.storage import Entry, LocalStorage, Mirror, StorageError, mirror
+from preprocessing.storage import mirror
+from preprocessing.storage.base import Entry, LocalStorage
+from preprocessing.storage.errors import StorageError
+from preprocessing.storage.mirror import Mirror
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from preprocessing.storage import StorageError
 from preprocessing.storage.address import require_inner_name
+from preprocessing.storage.errors import StorageError
 
 
 @pytest.mark.parametrize("name", ["a", "a/b.jpg", "./a", "a//b", "..a", "a..", "a/...", "ab:c", "é ?#*", ".hidden"])

@@ -19,7 +19,7 @@ from pipelines.stages.extract import run as extract_run
 from pipelines.stages.runner import plan_stages
 from preprocessing.extraction.extract import extract_shard
 from preprocessing.features.images import ImageError
-from preprocessing.shards import read_index
+from preprocessing.shards.index import read_index
 from preprocessing.storage.mirror import sidecar_path, table_path
 
 OPTIONS = ("dataset.images={train: 8, dev: 3}", "features.shard_size=3")

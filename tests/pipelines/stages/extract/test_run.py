@@ -20,9 +20,10 @@ from pipelines.stages.extract import plan as extract
 from pipelines.stages.extract import run as extract_run
 from pipelines.stages.extract.identity import extractor_options
 from pipelines.stages.runner import plan_stages
-from preprocessing.extraction import ShardSpec
-from preprocessing.features import ImageError, build_extractor, load_image
-from preprocessing.shards import read_index
+from preprocessing.extraction.extract import ShardSpec
+from preprocessing.features import build_extractor
+from preprocessing.features.images import ImageError, load_image
+from preprocessing.shards.index import read_index
 from preprocessing.shards.reader import ShardReader, read_arrays
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -15,7 +15,7 @@ from pipelines.stages.extract.plan import Split
 from pipelines.stages.extract.shards import reuse_shards
 from preprocessing.captions.graph_shards import GraphCounts, counts_path
 from preprocessing.extraction.extract import extract_shard
-from preprocessing.shards import verify_shard
+from preprocessing.shards.index import verify_shard
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import sidecar_path, table_path
 from tests.pipelines.stages.extract.test_checks import Numbers

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.stages.train.folder import RunFolder
 from pipelines.training.checkpoints import newest_checkpoint
-from preprocessing.storage import Mirror
+from preprocessing.storage.mirror import Mirror
 from tests.pipelines.training.test_checkpoints import damage, write
 
 

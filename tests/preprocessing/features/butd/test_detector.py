@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 
-from preprocessing.features.butd.detector import Detector, Regions, Size
+from preprocessing.features.butd.detector import Detector, Size
 from tests.preprocessing.features.butd.tiny import noise, tiny_detector
 
 
@@ -50,8 +48,7 @@ def test_a_batch_gives_what_single_images_give() -> None:
     images = [noise(64, 96, 0), noise(81, 47, 1), noise(96, 128, 2, scale=1.5)]
     for image, found in zip(images, detector(images), strict=True):
         (alone,) = detector([image])
-        for field in dataclasses.fields(Regions):
-            torch.testing.assert_close(getattr(found, field.name), getattr(alone, field.name), rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(found, alone, rtol=1e-3, atol=1e-3)
 
 
 def test_the_regions_of_an_image() -> None:
@@ -65,19 +62,19 @@ def test_the_regions_of_an_image() -> None:
         features = detector.roi_heads(maps[0], proposals)
         objects = detector.roi_heads.box_predictor.cls_score(features)
         attributes = detector.roi_heads.box_predictor.attributes(features, objects)
-    assert 3 <= len(regions.boxes_N4) <= 6
-    assert (regions.features_NF >= 0).all()
-    assert (regions.boxes_N4 >= 0).all()
-    assert (regions.boxes_N4.amax(0)[2:] <= torch.tensor([127.0, 95.0]) / 1.5 + 1e-2).all()
-    for number, feature in enumerate(regions.features_NF):
+    assert 3 <= len(regions["boxes"]) <= 6
+    assert (regions["features"] >= 0).all()
+    assert (regions["boxes"] >= 0).all()
+    assert (regions["boxes"].amax(0)[2:] <= torch.tensor([127.0, 95.0]) / 1.5 + 1e-2).all()
+    for number, feature in enumerate(regions["features"]):
         (row,) = torch.nonzero((features == feature).all(dim=1)).flatten().tolist()
         scores = objects[row].softmax(0)[:5]
-        assert regions.objects_N[number] == scores.argmax()
-        torch.testing.assert_close(regions.object_scores_N[number], scores.max())
+        assert regions["objects"][number] == scores.argmax()
+        torch.testing.assert_close(regions["object_scores"][number], scores.max())
         scores = attributes[row].softmax(0)[:3]
-        assert regions.attributes_N[number] == scores.argmax()
-        torch.testing.assert_close(regions.attribute_scores_N[number], scores.max())
-        torch.testing.assert_close(regions.boxes_N4[number], proposals[row] / 1.5)
+        assert regions["attributes"][number] == scores.argmax()
+        torch.testing.assert_close(regions["attribute_scores"][number], scores.max())
+        torch.testing.assert_close(regions["boxes"][number], proposals[row] / 1.5)
 
 
 def test_half_precision_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +87,7 @@ def test_half_precision_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
     assert features[1].dtype == torch.float32
     torch.testing.assert_close(features[1], features[0], rtol=0.1, atol=0.1 * float(features[0].mean()))
     (regions,) = half([image])
-    assert regions.boxes_N4.dtype == torch.float32
+    assert regions["boxes"].dtype == torch.float32
     assert half.proposal_generator.anchor_generator.cell_anchors[0].dtype == torch.float32
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from safetensors.torch import save_file
 
-from preprocessing.features import ExtractorError, RegionFeatures, build_extractor
+from preprocessing.features import build_extractor
 from preprocessing.features.butd import extractor as butd
+from preprocessing.features.extractor import ExtractorError, RegionFeatures
 from tests.preprocessing.features.butd.tiny import TINY, noise, tiny_detector
 
 SIZE = {"width": 2, "blocks": [1, 2, 1], "objects": 5, "attributes": 3}
@@ -32,7 +33,7 @@ def test_regions_come_with_boxes_and_labels() -> None:
         count = len(regions.features)
         assert 4 <= count <= 7
         assert (regions.features.shape, regions.features.dtype) == ((count, 64), np.float16)
-        np.testing.assert_allclose(regions.features, expected.features_NF.numpy(), rtol=1e-2, atol=1e-3)
+        np.testing.assert_allclose(regions.features, expected["features"].numpy(), rtol=1e-2, atol=1e-3)
         dtypes = {name: (values.dtype.name, values.shape) for name, values in regions.companions.items()}
         assert dtypes == {
             "boxes": ("float32", (count, 4)),
@@ -41,8 +42,8 @@ def test_regions_come_with_boxes_and_labels() -> None:
             "attributes": ("int32", (count,)),
             "attribute_scores": ("float32", (count,)),
         }
-        np.testing.assert_allclose(regions.companions["boxes"], expected.boxes_N4.numpy(), atol=1e-3)
-        np.testing.assert_array_equal(regions.companions["attributes"], expected.attributes_N.numpy())
+        np.testing.assert_allclose(regions.companions["boxes"], expected["boxes"].numpy(), atol=1e-3)
+        np.testing.assert_array_equal(regions.companions["attributes"], expected["attributes"].numpy())
     assert extractor([]) == []
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
-from preprocessing.features.importers import PublishedRegions, entries, open_source
+from preprocessing.features.importers import open_source
 
 
 def floats(values: list[float]) -> str:
@@ -45,15 +45,15 @@ def write(folder: Path, *rows: list[str]) -> Path:
 
 @pytest.mark.parametrize("row", [CAFFE, LXMERT], ids=["caffe", "lxmert"])
 def test_both_orders_of_columns(tmp_path: Path, row: list[str]) -> None:
-    ((image_id, entry),) = entries(open_source(write(tmp_path, row), "butd_tsv"))
-    assert isinstance(entry, PublishedRegions)
+    source = open_source(write(tmp_path, row), "butd_tsv")
+    ((image_id, place),) = source.places()
+    entry = source.read(place)
     assert image_id == row[0]
-    assert entry.image_size == (640, 480)
-    assert entry.regions.features.dtype == np.float16
-    assert entry.regions.features.tolist() == [[0.5, 1.5, 2.5], [0.0, 0.25, 7.0]]
-    assert entry.regions.companions["boxes"].dtype == np.float32
+    assert entry.features.dtype == np.float16
+    assert entry.features.tolist() == [[0.5, 1.5, 2.5], [0.0, 0.25, 7.0]]
+    assert entry.companions["boxes"].dtype == np.float32
     boxes = {"boxes": [BOXES[:4], BOXES[4:]]}
-    assert {name: values.tolist() for name, values in entry.regions.companions.items()} == (
+    assert {name: values.tolist() for name, values in entry.companions.items()} == (
         boxes
         if row is CAFFE
         else {
@@ -79,7 +79,7 @@ def replaced(position: int, value: str) -> list[str]:
         (replaced(4, floats(BOXES[:6])), "6 numbers of features and 6 of boxes for 2 boxes"),
         (replaced(4, "!!!!"), "boxes: no base64"),
         (replaced(3, "0"), "count is b'0'"),
-        (replaced(1, "9" * 5000), "width is"),
+        (replaced(3, "9" * 5000), "count is"),
         ([*CAFFE[:5], floats([*FEATURES[:5], float("nan")])], "NaN, infinite"),
         ([*CAFFE[:5], floats([*FEATURES[:5], 70_000.0])], "range of float16"),
         (replaced(4, floats([*BOXES[:7], float("inf")])), "boxes are float32"),
@@ -89,14 +89,14 @@ def replaced(position: int, value: str) -> list[str]:
 )
 def test_damaged_lines_are_set_aside_and_the_others_read(tmp_path: Path, row: list[str], reason: str) -> None:
     good = [["1", *CAFFE[1:]], row, ["3", *CAFFE[1:]]]
-    (first, _), (second, skipped), (third, found) = entries(open_source(write(tmp_path, *good), "butd_tsv"))
-    assert [first, second, third] == ["1", row[0], "3"]
-    assert isinstance(skipped, ImageError)
-    assert "\n" not in str(skipped)
-    with pytest.raises(ImageError, match=reason):
-        raise skipped
-    assert isinstance(found, PublishedRegions)
-    assert found.regions.features.tolist() == [[0.5, 1.5, 2.5], [0.0, 0.25, 7.0]]
+    source = open_source(write(tmp_path, *good), "butd_tsv")
+    names, places = zip(*source.places(), strict=True)
+    assert names == ("1", row[0], "3")
+    with pytest.raises(ImageError, match=reason) as caught:
+        source.read(places[1])
+    assert "\n" not in str(caught.value)
+    found = source.read(places[2])
+    assert found.features.tolist() == [[0.5, 1.5, 2.5], [0.0, 0.25, 7.0]]
 
 
 def test_sources_that_are_no_tsv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,25 +110,24 @@ def test_sources_that_are_no_tsv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path.write_bytes(b"\0" * 500)
     monkeypatch.setattr("preprocessing.features.importers.butd_tsv._LONGEST_LINE", 100)
     with pytest.raises(ExtractorError, match="a line of more than 100 bytes"):
-        list(entries(open_source(path, "butd_tsv")))
+        list(open_source(path, "butd_tsv").places())
 
 
 def test_the_genuine_features_of_caffe(vse_data: Path) -> None:
     """36 boxes of 2048 non-negative numbers within each photograph; every number as a decoder of the bytes gives it."""
     path = vse_data / "butd_reference" / "train2014_obj36.tsv"
     lines = path.read_text().splitlines()
-    found = list(entries(open_source(path, "butd_tsv")))
-    assert len(found) == len(lines) == 10
-    for (image_id, entry), line in zip(found, lines, strict=True):
-        assert isinstance(entry, PublishedRegions)
-        assert entry.image_size is not None
-        features, companions = entry.regions.features, entry.regions.companions
+    source = open_source(path, "butd_tsv")
+    places = list(source.places())
+    assert len(places) == len(lines) == 10
+    for (image_id, place), line in zip(places, lines, strict=True):
+        entry = source.read(place)
+        features, companions = entry.features, entry.companions
         columns = line.split("\t")
         assert image_id == columns[0]
-        assert entry.image_size == (int(columns[2]), int(columns[1]))
         assert features.shape == (36, 2048)
         assert features.min() >= 0
-        width, height = entry.image_size
+        width, height = int(columns[2]), int(columns[1])
         x1, y1, x2, y2 = companions["boxes"].T
         assert (x1 >= 0).all()
         assert (y1 >= 0).all()

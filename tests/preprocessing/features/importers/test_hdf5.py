@@ -6,16 +6,12 @@ import numpy as np
 import pytest
 
 from preprocessing.features.images import ImageError
-from preprocessing.features.importers import PublishedRegions, entries, open_source
+from preprocessing.features.importers import open_source
 
 h5py = pytest.importorskip("h5py", reason="pip install h5py")
 
 FEATURES = np.arange(6, dtype=np.float32).reshape(2, 3)
 BOXES = np.array([[0, 1, 2, 3], [4, 5, 6, 7]], dtype=np.float32)
-
-
-def by_id(path: Path, form: str) -> dict[str, PublishedRegions | ImageError]:
-    return dict(entries(open_source(path, form)))
 
 
 def test_hdf5_of_frames_and_of_groups(tmp_path: Path) -> None:
@@ -30,14 +26,17 @@ def test_hdf5_of_frames_and_of_groups(tmp_path: Path) -> None:
         file["wrong/features"] = FEATURES
         file["wrong/boxes"] = BOXES[:1]
         file.create_dataset("huge", shape=(1 << 20, 2048), dtype="f4")  # takes no space on disk
-    found = by_id(tmp_path / "features.hdf5", "hdf5")
-    frames, regions = found["video7"], found["42"]
-    assert isinstance(frames, PublishedRegions)
-    assert isinstance(regions, PublishedRegions)
-    assert frames.regions.features.tolist() == FEATURES.tolist() == regions.regions.features.tolist()
-    assert frames.regions.companions == {}
-    assert regions.regions.companions["boxes"].tolist() == BOXES.tolist()
-    reasons = {name: str(entry) for name, entry in found.items() if isinstance(entry, ImageError)}
+    source = open_source(tmp_path / "features.hdf5", "hdf5")
+    frames, regions = source.read("video7"), source.read("42")
+    assert frames.features.tolist() == FEATURES.tolist() == regions.features.tolist()
+    assert frames.companions == {}
+    assert regions.companions["boxes"].tolist() == BOXES.tolist()
+    reasons = {}
+    for name, place in source.places():
+        if name not in ("video7", "42"):
+            with pytest.raises(ImageError) as caught:
+                source.read(place)
+            reasons[name] = str(caught.value)
     assert reasons == {
         "flat": "features are float32 of shape (3,), floats of shape (N, F) are needed",
         "whole": "features are int32 of shape (2, 2), floats of shape (N, F) are needed",
