@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError
 
 from pipelines.config.datasets import Dataset
 from pipelines.config.features import Features
@@ -98,13 +98,9 @@ class StorageConfig(Strict):
         description="seconds after which the work of a machine that was lost is free for another; renewed six times",
     )
 
-    @model_validator(mode="after")
-    def _limit_has_effect(self) -> StorageConfig:
+    def _misfits(self) -> Iterator[str]:
         if self.cache_gb is not None and self.address is None:
-            raise ValueError(
-                "cache_gb has no effect without an address: shards are not removed if they cannot be had again"
-            )
-        return self
+            yield "cache_gb has no effect without an address: shards are not removed if they cannot be had again"
 
 
 class IndexConfig(Strict):
@@ -266,72 +262,62 @@ class PipelineConfig(Strict):
         """Return whether anything needs the parsed captions: training, or a protocol."""
         return self.kind.reads_graphs or not GRAPH_PROTOCOLS.isdisjoint(self.evaluation.protocols)
 
-    @model_validator(mode="after")
-    def _storage_is_elsewhere(self) -> PipelineConfig:
+    def _misfits(self) -> Iterator[str]:
+        yield from self._storage_misfits()
+        yield from self._kind_misfits()
+        yield from self._feature_misfits()
+
+    def _storage_misfits(self) -> Iterator[str]:
         address = self.storage.address
         if address is None or is_s3(address):
-            return self
+            return
         storage, work_dir = Path(os.path.realpath(address)), Path(os.path.realpath(self.work_dir))
         if storage.is_relative_to(work_dir) or work_dir.is_relative_to(storage):
-            raise ValueError(
+            yield (
                 f"storage.address: {address} and work_dir {self.work_dir} are one folder, or one lies in the other: "
                 "making room in work_dir would delete the only copies; name folders that lie apart"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _loss_fits_model(self) -> PipelineConfig:
+    def _kind_misfits(self) -> Iterator[str]:
+        loss, text = self.loss.name, self.model.text.name
         for kind in KINDS:
-            if kind.text is not None and (self.loss.name == kind.loss) != (self.model.text.name == kind.text):
-                raise ValueError(
+            if kind.text is not None and (loss == kind.loss) != (text == kind.text):
+                yield (
                     f"loss.name: {kind.loss!r} goes with {kind.title}'s model (model.text.name {kind.text!r}); got "
-                    f"{self.loss.name!r} with {self.model.text.name!r}"
+                    f"{loss!r} with {text!r}"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _kind_allows(self) -> PipelineConfig:
         if self.training.caption_augmentation and not self.kind.augments_captions:
-            raise ValueError(
+            yield (
                 f"training.caption_augmentation: {self.kind.title} names the words of captions by their places, which "
                 "must stay; set it to false"
             )
-        of_embeddings = GRAPH_PROTOCOLS | {"cxc"}
-        unfit = [name for name in self.evaluation.protocols if name in of_embeddings]
+        unfit = [name for name in self.evaluation.protocols if name in GRAPH_PROTOCOLS | {"cxc"}]
         if unfit and not self.kind.has_embeddings:
-            raise ValueError(
+            yield (
                 f"evaluation.protocols: {', '.join(unfit)} need embeddings, which {self.kind.title}'s model has not; "
                 "leave them out"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _features_fit_dataset(self) -> PipelineConfig:
+    def _feature_misfits(self) -> Iterator[str]:
+        extractor = self.features.extractor
         brings_features = self.dataset.format in ("precomputed", "hgr")
-        if brings_features != (self.features.extractor == "precomputed"):
+        if brings_features != (extractor == "precomputed"):
             wanted = "precomputed" if brings_features else "grid"
-            raise ValueError(
-                f"features.extractor: {self.features.extractor!r} cannot read dataset.format {self.dataset.format!r}; "
-                f"set features.extractor to {wanted!r}"
+            yield (
+                f"features.extractor: {extractor!r} cannot read dataset.format {self.dataset.format!r}; set "
+                f"features.extractor to {wanted!r}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _features_fit_model(self) -> PipelineConfig:
         takes_images = self.model.image.takes_pixels
-        if takes_images != (self.features.extractor == "images"):
+        if takes_images != (extractor == "images"):
             remedy = "set features.extractor to 'images'" if takes_images else "set model.image.name to 'backbone'"
-            raise ValueError(
-                f"model.image.name: {self.model.image.name!r} cannot read features.extractor "
-                f"{self.features.extractor!r}; {remedy}, or the other way round"
+            yield (
+                f"model.image.name: {self.model.image.name!r} cannot read features.extractor {extractor!r}; {remedy}, "
+                "or the other way round"
             )
         if self.training.image_augmentation and not takes_images:
-            raise ValueError(
-                "training.image_augmentation: has no effect on features, which were computed before; set it to false"
-            )
+            yield "training.image_augmentation: has no effect on features, which were computed before; set it to false"
         if self.training.feature_dropout and takes_images:
-            raise ValueError("training.feature_dropout: there are no features before the backbone; set it to 0")
-        return self
+            yield "training.feature_dropout: there are no features before the backbone; set it to 0"
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> PipelineConfig:

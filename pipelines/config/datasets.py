@@ -1,9 +1,10 @@
 """Settings of the data sets: one class a format."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from pipelines.schema.fields import AbsolutePath, Address, Int, Strict
 from pipelines.schema.variants import Variants
@@ -104,11 +105,9 @@ class PrecomputedDataset(DatasetSettings):
         """Return the keyword arguments of the reader, which needs no photographs."""
         return {"root": str(self.root)}
 
-    @model_validator(mode="after")
-    def _names_have_effect(self) -> Self:
+    def _misfits(self) -> Iterator[str]:
         if self.id_mapping is not None and self.images is None:
-            raise ValueError("id_mapping: has no effect without images, the folder of the photographs; name it too")
-        return self
+            yield "id_mapping: has no effect without images, the folder of the photographs; name it too"
 
 
 class HgrDataset(DatasetSettings):

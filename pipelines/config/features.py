@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from pipelines.schema.fields import AbsolutePath, Cpus, Float, Gpus, Int, Seconds, Size, Strict, folder_or_hub_name
 from pipelines.schema.variants import Variants
@@ -96,26 +96,27 @@ class NetworkFeatures(DecodedFeatures):
     )
 
 
-_CNN_WEIGHTS = Field(
-    None,
-    description="local folder, name on the hub, or a network that ships with the package (tiny_resnet); "
-    "with `network` a file of weights",
-)
-_CNN_NETWORK = Field(
-    None,
-    min_length=1,
-    description="CNN of torchvision that the weights belong to (resnext101_32x8d), or resnet101_caffe, bottom-up "
-    "attention's; null for one of transformers, which its folder describes",
-)
+class CnnFeatures(NetworkFeatures):
+    """Computed by a CNN of transformers or torchvision."""
+
+    weights: _Weights | None = Field(
+        None,
+        description="local folder, name on the hub, or a network that ships with the package (tiny_resnet); "
+        "with `network` a file of weights",
+    )
+    network: str | None = Field(
+        None,
+        min_length=1,
+        description="CNN of torchvision that the weights belong to (resnext101_32x8d), or resnet101_caffe, bottom-up "
+        "attention's; null for one of transformers, which its folder describes",
+    )
 
 
-class GridFeatures(NetworkFeatures):
+class GridFeatures(CnnFeatures):
     """The cells of the last feature map of a CNN of transformers or torchvision."""
 
     member: ClassVar[str] = "grid"
     extractor: Literal["grid"]
-    weights: _Weights | None = _CNN_WEIGHTS
-    network: str | None = _CNN_NETWORK
     image_size: _ImageSize | None = Field(
         None,
         description="side in pixels that the image is scaled to (VSE-infinity: 512), or short_600: short side "
@@ -136,25 +137,21 @@ class PatchFeatures(NetworkFeatures):
     )
 
 
-class PyramidFeatures(NetworkFeatures):
+class PyramidFeatures(CnnFeatures):
     """30 regions without a detector: a CNN's feature map averaged over the boxes of a 1x1 to 4x4 pyramid."""
 
     member: ClassVar[str] = "pyramid"
     extractor: Literal["pyramid"]
-    weights: _Weights | None = _CNN_WEIGHTS
-    network: str | None = _CNN_NETWORK
     image_size: _ImageSize = Field(
         224, description="side in pixels that the image is scaled to, or short_600 (see the extractor grid)"
     )
 
 
-class FrameFeatures(NetworkFeatures):
+class FrameFeatures(CnnFeatures):
     """Frames of videos, one vector each: the average of a CNN's last feature map. The data set's images are videos."""
 
     member: ClassVar[str] = "frames"
     extractor: Literal["frames"]
-    weights: _Weights | None = _CNN_WEIGHTS
-    network: str | None = _CNN_NETWORK
     image_size: _ImageSize | None = Field(
         None, description="side in pixels that a frame is scaled to; null as the weights' folder says"
     )
@@ -236,19 +233,17 @@ class SeveralFeatures(DecodedFeatures):
         None, description="the extractor whose features this model reads; null for the first of them"
     )
 
-    @model_validator(mode="after")
-    def _fit_together(self) -> SeveralFeatures:
+    def _misfits(self) -> Iterator[str]:
         names = [part.extractor for part in self.of]
         if len(set(names)) < len(names):
-            raise ValueError(f"of: every extractor may stand there once, got {', '.join(names)}")
+            yield f"of: every extractor may stand there once, got {', '.join(names)}"
         if self.model_reads not in (None, *names):
-            raise ValueError(f"model_reads: {self.model_reads!r} is not among {', '.join(names)}")
+            yield f"model_reads: {self.model_reads!r} is not among {', '.join(names)}"
         for part in self.of:
             defaults = type(part).model_fields
             misplaced = [name for name in DecodedFeatures.model_fields if getattr(part, name) != defaults[name].default]
             if misplaced:
-                raise ValueError(f"of: {', '.join(misplaced)} of {part.extractor} holds for all: set it next to `of`")
-        return self
+                yield f"of: {', '.join(misplaced)} of {part.extractor} holds for all: set it next to `of`"
 
     @property
     def parts(self) -> Sequence[Features]:

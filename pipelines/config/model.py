@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,47 +17,40 @@ class ModelConfig(Strict):
     """The two sides of the model; `{name: dual_encoder, weights: ...}` stands for both of a pretrained dual encoder."""
 
     embed_dim: Size | None = Field(
-        None,
-        multiple_of=2,
-        description="width of the joint space (papers: 1024); a dual encoder has its own",
+        None, multiple_of=2, description="width of the joint space (papers: 1024); a dual encoder has its own"
     )
     image: ImageEncoderConfig = Field(description="image encoder")
     text: TextEncoderConfig = Field(description="text encoder")
 
     _written_out = model_validator(mode="before")(both_sides)
 
-    @model_validator(mode="after")
-    def _sides_fit(self) -> ModelConfig:
+    def _misfits(self) -> Iterator[str]:
         image, text = self.image, self.text
         if image.partner not in (None, text.name) or text.partner not in (None, image.name):
             pairs = [f"image.name {image.name!r} and text.name {image.partner!r}"] if image.partner else []
             pairs += [f"image.name {text.partner!r} and text.name {text.name!r}"] if text.partner else []
-            raise ValueError(f"{', and '.join(pairs)} go together; got {image.name!r} and {text.name!r}")
+            yield f"{', and '.join(pairs)} go together; got {image.name!r} and {text.name!r}"
         if (self.embed_dim is None) != self.text.own_space:
-            raise ValueError("embed_dim: give the width of the joint space, of a dual encoder alone leave it out")
-        return self
+            yield "embed_dim: give the width of the joint space, of a dual encoder alone leave it out"
 
     def missing_file(self) -> str | None:
         """Return the setting whose file is missing, with what to do; None if all are there."""
-        if self.image.own_space:
-            missing = self.image.missing_file()
-            return missing and f"model.{missing}"
-        found = (("image", self.image.missing_file()), ("text", self.text.missing_file()))
-        return next((f"model.{side}.{missing}" for side, missing in found if missing), None)
+        image = "model" if self.image.own_space else "model.image"
+        found = ((image, self.image.missing_file()), ("model.text", self.text.missing_file()))
+        return next((f"{side}.{missing}" for side, missing in found if missing), None)
 
     def begins_with(self, initial: Path | None) -> str:
         """Describe the weights that training begins with; `initial` is the folder of an earlier model, if any."""
         if initial is not None:
             return "the weights of an earlier model"
-        sides = [("image", self.image.model_dump(mode="json")), ("text", self.text.model_dump(mode="json"))]
+        image, text = self.image.model_dump(mode="json"), self.text.model_dump(mode="json")
         if self.text.own_space:
-            lora = sides[0][1]["lora"]
-            updates = f", with new low-rank updates (LoRA, rank {lora['rank']})" if lora else ""
-            return f"the pretrained dual encoder `{sides[0][1]['weights']}`{updates}"
-        found = [
-            f"the pretrained {side} network `{values['weights']}`" for side, values in sides if values.get("weights")
-        ]
-        found += [f"the word vectors `{values['word_vectors']}`" for _, values in sides if values.get("word_vectors")]
+            updates = f", with new low-rank updates (LoRA, rank {image['lora']['rank']})" if image["lora"] else ""
+            return f"the pretrained dual encoder `{image['weights']}`{updates}"
+        weights = {"image": image.get("weights"), "text": text.get("weights")}
+        found = [f"the pretrained {side} network `{name}`" for side, name in weights.items() if name]
+        if text.get("word_vectors"):
+            found.append(f"the word vectors `{text['word_vectors']}`")
         return f"{' and '.join(found)}, else random weights" if found else "random weights"
 
     def untrained(self, initial: Path | None) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from pipelines.config.model import ModelConfig
 from pipelines.kinds import LossConfig
@@ -148,21 +149,13 @@ class TrainingConfig(Strict):
         """The backend of torch.distributed: NCCL takes no two processes on one GPU."""
         return "nccl" if self.gpus_per_worker >= 1 else "gloo"
 
-    @model_validator(mode="after")
-    def _can_be_sharded(self) -> TrainingConfig:
+    def _misfits(self) -> Iterator[str]:
         if self.parallelism == "fsdp2" and self.precision == "fp16":
-            raise ValueError(
-                "precision: fp16's scaling needs all gradients in one place; take bf16, or parallelism ddp"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _gpu_settings_have_effect(self) -> TrainingConfig:
+            yield "precision: fp16's scaling needs all gradients in one place; take bf16, or parallelism ddp"
         if self.precision == "tf32" and not self.gpus_per_worker:
-            raise ValueError("precision: tf32 is a mode of GPUs; set gpus_per_worker, or precision to float32")
+            yield "precision: tf32 is a mode of GPUs; set gpus_per_worker, or precision to float32"
         if self.gpu_type is not None and not self.gpus_per_worker:
-            raise ValueError("gpu_type: has no effect without GPUs; set training.gpus_per_worker, or leave it out")
-        return self
+            yield "gpu_type: has no effect without GPUs; set training.gpus_per_worker, or leave it out"
 
 
 EvaluationProtocol = Literal[
@@ -181,7 +174,6 @@ EvaluationProtocol = Literal[
 EVALUATION_PROTOCOLS = get_args(EvaluationProtocol)
 # Those that read the parsed captions.
 GRAPH_PROTOCOLS = frozenset({"attack", "components", "dependencies"})
-_CROSSED = "https://github.com/google-research-datasets/Crisscrossed-Captions"
 
 
 class EvaluationConfig(Strict):
@@ -210,23 +202,17 @@ class EvaluationConfig(Strict):
         None, description="folder of Crisscrossed Captions (sis_test.csv, sts_test.csv, sits_test.csv; dev: *_val.csv)"
     )
 
-    @model_validator(mode="after")
-    def _protocols_fit(self) -> EvaluationConfig:
+    def _misfits(self) -> Iterator[str]:
         if self.protocols[:1] != ("retrieval",) or len(set(self.protocols)) < len(self.protocols):
-            raise ValueError(
-                f"protocols: retrieval comes first, and each once; got {', '.join(self.protocols) or 'none'}"
-            )
+            yield f"protocols: retrieval comes first, and each once; got {', '.join(self.protocols) or 'none'}"
         if self.first_images is not None and GRAPH_PROTOCOLS.isdisjoint(self.protocols):
-            raise ValueError(
-                f"first_images: has no effect without one of the protocols {', '.join(sorted(GRAPH_PROTOCOLS))}; leave "
-                "it out"
-            )
+            protocols = ", ".join(sorted(GRAPH_PROTOCOLS))
+            yield f"first_images: has no effect without one of the protocols {protocols}; leave it out"
         if "cxc" in self.protocols and self.cxc is None:
-            raise ValueError(
-                f"cxc: the protocol cxc needs the folder of Crisscrossed Captions; get its data/ from {_CROSSED} and "
-                "name it as evaluation.cxc"
+            yield (
+                "cxc: the protocol cxc needs the folder of Crisscrossed Captions; get its data/ from "
+                "https://github.com/google-research-datasets/Crisscrossed-Captions and name it as evaluation.cxc"
             )
-        return self
 
 
 @dataclass(frozen=True)

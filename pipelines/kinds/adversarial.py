@@ -1,6 +1,6 @@
 """VSE-C: two-tower models trained against wrong captions; their settings."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,16 +13,14 @@ from preprocessing.captions.adversarial import VERSION
 class VseCLoss(HingeLoss):
     """Triplet loss, and a hinge against adversarial captions (VSE-C)."""
 
+    # Without that of the adversarial captions, which a batch may lack.
+    plateau_values: ClassVar[tuple[str, ...]] = ("part/image_to_text", "part/text_to_image")
+
     name: Literal["vse_c"]
     adversarial_after: DurationField = Field(
         description="duration without wrong captions at the start (VSE-C: 1 epoch)"
     )
     adversarial_captions: Size = Field(5, description="wrong captions drawn a caption and step (VSE-C: 5)")
-
-    @property
-    def plateau_values(self) -> tuple[str, ...]:
-        """The values without that of the adversarial captions, which a batch may lack."""
-        return ("part/image_to_text", "part/text_to_image")
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.losses.adversarial.AdversarialLoss` but the negatives."""

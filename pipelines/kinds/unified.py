@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from pipelines.kinds.kind import ModelKind
 from pipelines.schema.encoders import GRUStart, ImageEncoder, WordReader
@@ -50,15 +51,15 @@ class ComponentTextEncoderConfig(WordReader):
     )
     alpha: Float = Field(ge=0, le=1, description="share of the sentence in a caption's vector (UniVSE: 0.75)")
 
-    @model_validator(mode="after")
-    def _learns_words(self) -> ComponentTextEncoderConfig:
+    def _misfits(self) -> Iterator[str]:
         if not self.train_words and self.word_vectors is None:
-            raise ValueError("train_words: without word_vectors the words would all stay zero; set it to true")
-        return self
+            yield "train_words: without word_vectors the words would all stay zero; set it to true"
 
 
 class UnifiedLoss(MarginLoss):
     """Sentences and their components against images, objects and attributes against regions (UniVSE, equations 1-4)."""
+
+    plateau_values: ClassVar[tuple[str, ...]] = ("part/sent",)
 
     name: Literal["unified"]
     component_weight: Weight = Field(description="weight of a caption's components taken together (UniVSE: 0.5)")
@@ -76,11 +77,6 @@ class UnifiedLoss(MarginLoss):
     relevance_temperature: Temperature = Field(
         1.0, description="of the regions' relevance to an object (UniVSE: 1, nearly even; its figure 6: 0.1)"
     )
-
-    @property
-    def plateau_values(self) -> tuple[str, ...]:
-        """The values of sentences, which the plateau is of."""
-        return ("part/sent",)
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.losses.unified.UnifiedLoss` but those that change."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -82,8 +83,9 @@ class TextEncoder(Encoder):
 
     @property
     def tokenizer(self) -> str | None:
-        """The pretrained weights whose tokenizer reads captions; None for words of the training captions."""
-        return None
+        """The pretrained weights, whose tokenizer reads captions; None for words of the training captions."""
+        weights: str | None = getattr(self, "weights", None)
+        return weights
 
 
 class FeatureImageEncoderConfig(ImageEncoder):
@@ -104,13 +106,11 @@ class FeatureImageEncoderConfig(ImageEncoder):
         0.0, ge=0, lt=1, description="share of the projected values that training leaves out (HGR's code: 0.2)"
     )
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> FeatureImageEncoderConfig:
+    def _misfits(self) -> Iterator[str]:
         if self.projections > 1 and (self.mlp or self.views > 1):
-            raise ValueError("projections are views: set views to 1 and mlp to false, or projections to 1")
+            yield "projections are views: set views to 1 and mlp to false, or projections to 1"
         if self.norm_rows == "padded" and not self.mlp:
-            raise ValueError("norm_rows has no effect without the MLP; leave it out, or set mlp to true")
-        return self
+            yield "norm_rows has no effect without the MLP; leave it out, or set mlp to true"
 
 
 def _architecture(value: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
@@ -173,13 +173,11 @@ class BackboneImageEncoderConfig(ImageEncoder):
         missing = missing_weights(self.weights, NETWORK)
         return missing or (missing_image_settings(self.weights, ", or set pixels") if self.pixels is None else None)
 
-    @model_validator(mode="after")
-    def _has_one_origin(self) -> BackboneImageEncoderConfig:
+    def _misfits(self) -> Iterator[str]:
         if self.weights is None and self.architecture is None:
-            raise ValueError("needs weights, or an architecture to be trained from scratch")
+            yield "needs weights, or an architecture to be trained from scratch"
         if self.weights is not None and isinstance(self.architecture, dict):
-            raise ValueError("has weights, which bring their architecture along; leave out the one given")
-        return self
+            yield "has weights, which bring their architecture along; leave out the one given"
 
 
 class LoraConfig(Strict):
@@ -271,15 +269,8 @@ class BertTextEncoderConfig(TextEncoder):
         "a name on the hub"
     )
     learning_rate_factor: Float = Field(
-        ge=0,
-        le=1,
-        description="share of training.learning_rate that the network trains at (VSE-infinity: 0.1); 0 freezes it",
+        ge=0, le=1, description="share of training.learning_rate for the network (VSE-infinity: 0.1); 0 freezes it"
     )
-
-    @property
-    def tokenizer(self) -> str:
-        """The weights of the network."""
-        return self.weights
 
     def rate_factors(self) -> dict[str, float]:
         """Return the factor of the network."""
@@ -299,11 +290,6 @@ class DualTextEncoderConfig(TextEncoder):
 
     name: Literal["dual_encoder"]
     weights: _Weights = _DUAL_WEIGHTS
-
-    @property
-    def tokenizer(self) -> str:
-        """The weights of the network."""
-        return self.weights
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.models.build_model`: the image side brings the weights of both."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from preprocessing.storage.address import is_s3, split_s3
 from preprocessing.storage.redaction import secrets_in
@@ -126,3 +127,13 @@ class Strict(BaseModel):
     """Unknown keys are refused and nothing changes after loading."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    def _misfits(self) -> Iterator[str]:
+        """Yield what does not fit together, each as `key: reason; remedy`; only the first is told."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for misfit in self._misfits():
+            raise ValueError(misfit)
+        return self

@@ -1,6 +1,6 @@
 """Settings of the objectives of two-tower models, and what all objectives share."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,17 +22,17 @@ class Loss(Strict):
 
 
 class MarginLoss(Loss):
-    """Settings of the losses with a margin, which begin with all negatives and go over to the hardest."""
+    """Settings of the losses with a margin, which begin with all negatives and go over to the hardest.
+
+    `plateau_values` are those that a step reports whose sum has a plateau.
+    """
+
+    plateau_values: ClassVar[tuple[str, ...]] = ("loss",)
 
     margin: Float = Field(gt=0, le=2, description="margin in cosine similarity (VSE++, VSE-infinity and UniVSE: 0.2)")
     all_negatives: DurationField = Field(
         description="begin with all negatives for so long, then the hardest (VSE-infinity: 1 epoch)"
     )
-
-    @property
-    def plateau_values(self) -> tuple[str, ...]:
-        """Of the values that a step reports, those whose sum has a plateau."""
-        return ("loss",)
 
     @property
     def pair_plateau(self) -> float:
