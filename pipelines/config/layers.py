@@ -17,7 +17,6 @@ from pipelines.config.yaml_text import load_yaml, read_yaml
 from pipelines.schema.error import ConfigError
 
 PRESETS = Path(__file__).resolve().with_name("presets")
-DISCRIMINATORS = ("name", "format", "extractor")
 # Settings of earlier versions, accepted at the value that turned them off.
 REMOVED: dict[str, Any] = {
     "dataset.averaged": False,
@@ -150,19 +149,14 @@ def merged(layers: Iterable[Layer]) -> dict[str, Any]:
             values.pop("model", None)
         # The root has a `name` too, but there it is not a variant.
         values = {**values, **{key: _merge(values.get(key), value) for key, value in layer.values.items()}}
-    for key, off in REMOVED.items():
-        values = _without(values, key.split("."), off)
+    for path, off in REMOVED.items():
+        *above, key = path.split(".")
+        section: Any = values
+        for part in above:
+            section = section.get(part) if isinstance(section, dict) else None
+        if isinstance(section, dict) and key in section and section[key] == off:
+            del section[key]
     return values
-
-
-def _without(values: Any, keys: Sequence[str], value: Any) -> Any:
-    """Return nested mappings without what is under the keys, if it is the value."""
-    if not isinstance(values, dict) or keys[0] not in values:
-        return values
-    key, *others = keys
-    if others:
-        return {**values, key: _without(values[key], others, value)}
-    return {name: given for name, given in values.items() if name != key or given != value}
 
 
 def _mapping(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -174,7 +168,7 @@ def _mapping(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _merge(old: Any, new: Any) -> Any:
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return new
-    if any(key in old and key in new and old[key] != new[key] for key in DISCRIMINATORS):
+    if any(key in old and key in new and old[key] != new[key] for key in ("name", "format", "extractor")):
         return new
     return {**old, **{key: _merge(old.get(key), value) for key, value in new.items()}}
 

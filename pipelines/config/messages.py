@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -18,39 +18,36 @@ def explain(error: ValidationError, root: type[BaseModel], values: Mapping[str, 
 
     `values` were validated for the model class `root`, and merged from `layers`.
     """
-    problems = [_problem(details, root, values, layers) for details in error.errors()]
+    fields = dict(_fields(root, values))
+    problems = [_problem(details, fields, layers) for details in error.errors()]
     if len(problems) == 1:
         return problems[0]
     return "\n  ".join([f"{len(problems)} problems in the configuration:", *problems])
 
 
-def _problem(
-    error: Mapping[str, Any], root: type[BaseModel], values: Mapping[str, Any], layers: Sequence[Layer]
-) -> str:
+def _problem(error: Mapping[str, Any], fields: Mapping[str, FieldInfo], layers: Sequence[Layer]) -> str:
     """Turn one of pydantic's errors into `key: what is wrong, got VALUE (from ORIGIN); remedy`."""
     path = tuple(map(str, error["loc"]))
     key, kind, context = ".".join(path), error["type"], error.get("ctx", {})
+    message = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
     if not path:
-        return str(error["msg"]).removeprefix("Value error, ")
+        return message
+    meaning = fields[key].description if key in fields else None
     if kind == "missing":
-        meaning = _meaning(path, root, values)
         return f"{key}: is missing{f' ({meaning})' if meaning else ''}; add it to the configuration or --set {key}=..."
     origin = _origin(path, layers)
     if kind == "extra_forbidden":
         value = HIDDEN if SECRET_NAME.fullmatch(path[-1]) else f"{error['input']!r:.200}"
-        return f"{key}: unknown key with the value {value}{origin}{_nearest_key(path, root, values)}"
+        return f"{key}: unknown key with the value {value}{origin}{_nearest_key(key, fields)}"
     if kind.startswith("union_tag"):
         return _variant_problem(key, context, error["input"], origin)
     if kind == "literal_error":
         choices = re.findall(r"'([^']*)'", context["expected"])
         hint = did_you_mean(str(error["input"]), choices)
         return f"{key}: must be one of {', '.join(choices)}; got {error['input']!r:.200}{origin}{hint}"
-    message = str(error["msg"])
     if kind == "value_error":
-        return f"{key}: {message.removeprefix('Value error, ')}{origin}"
-    meaning = _meaning(path, root, values)
-    meaning = f". Meaning: {meaning}" if meaning else ""
-    return f"{key}: {message.removeprefix('Input ')}; got {error['input']!r:.200}{origin}{meaning}"
+        return f"{key}: {message}{origin}"
+    return f"{key}: {message}; got {error['input']!r:.200}{origin}{f'. Meaning: {meaning}' if meaning else ''}"
 
 
 def _variant_problem(key: str, context: Mapping[str, Any], value: Any, origin: str) -> str:
@@ -85,41 +82,21 @@ def _model_of(field: FieldInfo, values: Any) -> type[BaseModel] | None:
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
-def _model_at(path: Sequence[str], root: type[BaseModel], values: Any) -> type[BaseModel] | None:
-    """Return the model class whose fields are the keys at `path`."""
-    model: type[BaseModel] | None = root
-    for part in path:
-        if model is None or part not in model.model_fields:
-            return None
-        values = values.get(part) if isinstance(values, Mapping) else None
-        model = _model_of(model.model_fields[part], values)
-    return model
-
-
-def _meaning(path: Sequence[str], root: type[BaseModel], values: Any) -> str | None:
-    model = _model_at(path[:-1], root, values)
-    return model.model_fields[path[-1]].description if model is not None and path[-1] in model.model_fields else None
-
-
-def _keys(model: type[BaseModel], values: Any, prefix: str = "") -> Iterator[str]:
+def _fields(model: type[BaseModel], values: Any, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Yield the keys in dots of a model class, and of the classes within it that the values choose."""
     for name, field in model.model_fields.items():
-        yield prefix + name
+        yield prefix + name, field
         child = values.get(name) if isinstance(values, Mapping) else None
-        variant = _model_of(field, child)
-        if variant is not None:
-            yield from _keys(variant, child, f"{prefix}{name}.")
+        if (section := _model_of(field, child)) is not None:
+            yield from _fields(section, child, f"{prefix}{name}.")
 
 
-def _nearest_key(path: Sequence[str], root: type[BaseModel], values: Mapping[str, Any]) -> str:
+def _nearest_key(key: str, fields: Iterable[str]) -> str:
     """Suggest a key: a similar one in the same mapping, else one anywhere of a similar last part, else all siblings."""
-    model = _model_at(path[:-1], root, values)
-    siblings = list(model.model_fields) if model is not None else []
-    prefix = "".join(f"{part}." for part in path[:-1])
-    close = difflib.get_close_matches(path[-1], siblings, n=1)
-    if close:
-        return f"; did you mean {prefix}{close[0]}?"
-    leaves = {key.rpartition(".")[2]: key for key in reversed(list(_keys(root, values)))}
-    close = difflib.get_close_matches(path[-1], leaves, n=1)
-    if close:
-        return f"; did you mean {leaves[close[0]]}?"
-    return f"; the keys there are {', '.join(prefix + name for name in siblings)}"
+    section, _, name = key.rpartition(".")
+    siblings = [other for other in fields if other.rpartition(".")[0] == section]
+    for others in (siblings, fields):
+        by_name = {other.rpartition(".")[2]: other for other in reversed(list(others))}
+        if close := difflib.get_close_matches(name, by_name, n=1):
+            return f"; did you mean {by_name[close[0]]}?"
+    return f"; the keys there are {', '.join(siblings)}"
