@@ -5,7 +5,7 @@ B images, C captions, K views, D embedding.
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -85,17 +85,20 @@ class Embedder:
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Embed texts into (C, D) unit vectors, float32, on the CPU; QueryError for one that is empty or too long."""
+        encoder = self.texts.caption_encoder
         for position, text in enumerate(texts):
-            self._check_text(position, text)
+            if not text.strip():
+                raise QueryError(position, "the text is empty")
+            if encoder.truncates(text):
+                read = len(encoder.encode(text))
+                raise QueryError(position, f"the text has more than the {read} tokens that the model reads; shorten it")
         return self.texts.embed(texts)
 
     def embed_images(self, uris: Sequence[str]) -> Tensor:
         """Embed images, by path or URI, into (B, K, D) unit vectors, float32, on the CPU; QueryError for an unreadable
         one.
         """
-        starts = range(0, len(uris), _IMAGES_AT_ONCE)
-        images_BKD: Tensor = embed_images(self.model, (self._features(uris, start) for start in starts))
-        return images_BKD
+        return self._embed(self._read(uris))
 
     def decode(self, data: bytes, seen: Callable[[Image.Image], object] = id) -> Any:
         """Decode an image file for `embed_decoded`, and let `seen` see it; raises ImageError; for any thread."""
@@ -105,8 +108,7 @@ class Embedder:
 
     def embed_decoded(self, images: Sequence[Any]) -> Tensor:
         """Embed a batch of images that `decode` has returned, as `embed_images` does."""
-        images_BKD: Tensor = embed_images(self.model, [model_inputs(self.model, self._extractor(images))])
-        return images_BKD
+        return self._embed([self._extractor(images)])
 
     def embed_pil(self, images: Sequence[Image.Image]) -> Tensor:
         """Embed decoded images, as `embed_images` does; they pass through lossless files, which all extractors read."""
@@ -130,9 +132,7 @@ class Embedder:
         """
         checked = [self._checked_features(position, features_NF) for position, features_NF in enumerate(features)]
         starts = range(0, len(checked), _IMAGES_AT_ONCE)
-        batches = (model_inputs(self.model, checked[start : start + _IMAGES_AT_ONCE]) for start in starts)
-        images_BKD: Tensor = embed_images(self.model, batches)
-        return images_BKD
+        return self._embed(checked[start : start + _IMAGES_AT_ONCE] for start in starts)
 
     def _checked_features(self, position: int, features_NF: np.ndarray) -> FeaturesNF:
         width = feature_width(self.model)
@@ -148,7 +148,7 @@ class Embedder:
 
     def set_size(self, uri: str) -> int:
         """Return N, the vectors that are pooled of an image; QueryError for an unreadable one."""
-        _, lengths_or_mask = self._features([uri], 0)
+        _, lengths_or_mask = model_inputs(self.model, next(self._read([uri])))
         return set_size(self.model, lengths_or_mask)
 
     def embed_with_regions(self, uri: str) -> ImageRegions:
@@ -160,40 +160,37 @@ class Embedder:
         encoder = self.model.image_encoder
         if not isinstance(encoder, RegionReader):
             raise ValueError("the model takes images, not features of regions: its regions cannot be embedded")
-        try:
-            (stored,) = self._extractor([self._extractor.load(uri)])
-        except ImageError as error:
-            raise QueryError(0, str(error)) from error
+        (stored,) = next(self._read([uri]))
         features_1NF, lengths_1 = model_inputs(self.model, [stored])
-        images_1KD: Tensor = embed_images(self.model, [(features_1NF, lengths_1)])
+        (image_KD,) = self._embed([[stored]])
         with torch.inference_mode():
             regions, _ = encoder.regions(features_1NF.to(self.device), lengths_1.to(self.device))
         regions_PND = regions.cpu().reshape(-1, *regions.shape[-2:])
         if isinstance(stored, RegionFeatures) and stored.grid is not None:
             rows, columns, others = stored.grid
-            return ImageRegions(images_1KD[0], regions_PND[:, others:], (rows, columns))
+            return ImageRegions(image_KD, regions_PND[:, others:], (rows, columns))
         if isinstance(stored, RegionFeatures) and "boxes" in stored.companions:
-            return ImageRegions(images_1KD[0], regions_PND, np.asarray(stored.companions["boxes"], dtype=np.float32))
+            return ImageRegions(image_KD, regions_PND, np.asarray(stored.companions["boxes"], dtype=np.float32))
         raise ValueError(
             f"where the {regions_PND.shape[1]} features of an image lie is not known: they have no boxes, and the "
             f"extractor ({self._extractor.name}) gives no grid"
         )
 
-    def _check_text(self, position: int, text: str) -> None:
-        if not text.strip():
-            raise QueryError(position, "the text is empty")
-        if self.texts.caption_encoder.truncates(text):
-            read = len(self.texts.caption_encoder.encode(text))
-            raise QueryError(position, f"the text has more than the {read} tokens that the model reads; shorten it")
+    def _embed(self, batches: Iterable[Sequence[Any]]) -> Tensor:
+        images_BKD: Tensor = embed_images(self.model, (model_inputs(self.model, stored) for stored in batches))
+        return images_BKD
 
-    def _features(self, uris: Sequence[str], start: int) -> tuple[Tensor, Tensor]:
-        items = []
-        for position in range(start, min(start + _IMAGES_AT_ONCE, len(uris))):
-            try:
-                items.append(self._extractor.load(uris[position]))
-            except ImageError as error:
-                raise QueryError(position, str(error)) from error
-        return model_inputs(self.model, self._extractor(items))
+    def _read(self, uris: Sequence[str]) -> Iterator[Sequence[Any]]:
+        """Yield what the extractor gives for images, batch by batch."""
+        for start in range(0, len(uris), _IMAGES_AT_ONCE):
+            batch = enumerate(uris[start : start + _IMAGES_AT_ONCE], start)
+            yield self._extractor([self._load(position, uri) for position, uri in batch])
+
+    def _load(self, position: int, uri: str) -> Any:
+        try:
+            return self._extractor.load(uri)
+        except ImageError as error:
+            raise QueryError(position, str(error)) from error
 
 
 def default_device() -> str:
@@ -208,11 +205,10 @@ def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None
     the hub.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    options = dict(options)
     weights = options.get("weights")
     if weights is not None and Path(weights).exists():
         _write_weights(directory / WEIGHTS, name, options.get("network"), Path(weights))
-        options["weights"] = {"folder": WEIGHTS}
+        options = {**options, "weights": {"folder": WEIGHTS}}
     content = {"name": name, "options": options}
     if plugins := registry.origins(content):
         content["plugins"] = plugins

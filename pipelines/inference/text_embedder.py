@@ -1,4 +1,4 @@
-"""From raw captions to embeddings, with a saved model's caption encoder.
+"""From raw captions to embeddings, and the captions of a split in batches for a model's text side.
 
 C captions, D embedding.
 """
@@ -11,10 +11,13 @@ import numpy as np
 from torch import Tensor
 
 from pipelines.kinds import saved_kind
+from pipelines.kinds.behaviour import TextInputs
 from pipelines.kinds.component_embedder import Phrase
 from pipelines.runtime.progress import counted
 from preprocessing.captions.encoder import load_caption_encoder
+from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.batch import pad_tokens
+from preprocessing.loading.loader import caption_batches
 from vse_core.evaluation.embedding import embed_texts
 from vse_core.models import Model
 
@@ -58,3 +61,16 @@ class TextEmbedder:
         encoded = [np.array(self.caption_encoder.encode(text), dtype=np.int64) for text in texts]
         extra = () if self.components is None else self.components.inputs(texts)
         return (*pad_tokens(encoded, self.caption_encoder.pad_id), *extra)
+
+
+def text_batches(
+    tokens: TokenTable, pad_id: int, inputs: TextInputs, batch_size: int, captions: range | None = None
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the arguments of `encode_texts` for the captions of a split, in order, by default of all.
+
+    `inputs` gives the arguments after tokens and lengths (`Behaviour.text_inputs`); the last batch may be smaller.
+    """
+    first = 0 if captions is None else captions.start
+    for tokens_CL, lengths_C in caption_batches(tokens, pad_id, batch_size, captions):
+        captions_C = np.arange(first, first := first + len(lengths_C))
+        yield tokens_CL, lengths_C, *inputs(captions_C, tokens_CL.shape[1])

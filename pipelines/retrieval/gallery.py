@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pipelines.inference.image_inputs import image_source
-from pipelines.inference.text_batches import text_batches
+from pipelines.inference.text_embedder import text_batches
 from pipelines.kinds.behaviour import TextInputs, tokens_alone
 from pipelines.kinds.kind import ModelKind
 from pipelines.runtime.progress import counted

@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from pipelines.config.training import TrainingSettings
 from pipelines.inference.feature_check import write_feature_key
 from pipelines.inference.image_inputs import PixelEncoder, image_source
-from pipelines.inference.text_batches import text_batches
+from pipelines.inference.text_embedder import text_batches
 from pipelines.kinds.inputs import SplitData
 from pipelines.training.checkpoints import Checkpoints
 from pipelines.training.initial_weights import start_from_initial, start_from_word_vectors
