@@ -23,8 +23,7 @@ from pipelines.schema.variants import FAMILIES
 from pipelines.stages.extract import run as extract
 from pipelines.stages.extract.identity import extractor_options
 from pipelines.stages.extract.plan import Split
-from pipelines.stages.registry import known_stages
-from pipelines.stages.runner import plan_stages, run_stages
+from pipelines.stages.runner import known_stages, plan_stages, run_stages
 from pipelines.stages.train import run as train
 from pipelines.training.readers import open_splits
 from pipelines.training.trainer import Trainer

@@ -12,8 +12,7 @@ from pipelines.runtime.cli import console, make_parser, say
 from pipelines.runtime.file_hashes import kept_hashes
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import Plans, fingerprint, manifest_in
-from pipelines.stages.registry import known_stages
-from pipelines.stages.runner import plan_stages, run_stages
+from pipelines.stages.runner import known_stages, plan_stages, run_stages
 from pipelines.tracking import PipelineRuns, Tracker
 from preprocessing.datasets import build_dataset
 from preprocessing.extraction.split_hashes import DataManifest, DatasetDiff

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from rich.table import Table
 
+from pipelines import plugins
 from pipelines.config import PipelineConfig, load_config
 from pipelines.reporting.run import report_path
 from pipelines.runtime import cluster
@@ -24,11 +25,31 @@ from pipelines.runtime.stage import (
     fingerprint,
     manifest_in,
 )
+from pipelines.schema.error import ConfigError
+from pipelines.stages.evaluate.plan import EVALUATE
 from pipelines.stages.extract.checks import Check
-from pipelines.stages.extract.plan import splits_of
+from pipelines.stages.extract.plan import EXTRACT, splits_of
+from pipelines.stages.index.plan import INDEX
+from pipelines.stages.parse.plan import PARSE
 from pipelines.stages.preflight import check_before_start
-from pipelines.stages.registry import known_stages
+from pipelines.stages.register.plan import REGISTER
+from pipelines.stages.stage import Stage
+from pipelines.stages.train.plan import TRAIN
 from pipelines.tracking import PipelineRuns, recorded_run_url
+
+STAGES: dict[str, Stage] = {stage.name: stage for stage in (EXTRACT, PARSE, TRAIN, EVALUATE, INDEX, REGISTER)}
+
+
+def known_stages() -> dict[str, Stage]:
+    """Return the stages by name, those of plugins at the end: these get the plans of all others.
+
+    A plugin's stage has no script of its own: it runs as a part of the complete pipeline, if the configuration has
+    settings for it in `stages`. Raises ConfigError if its name is taken.
+    """
+    for stage in plugins.STAGES:
+        if stage.name in STAGES:
+            raise ConfigError(f"plugins: a stage named {stage.name!r} is there already; known: {', '.join(STAGES)}")
+    return STAGES | {stage.name: replace(stage, is_added=True) for stage in plugins.STAGES}
 
 
 def main(*stages: str, checks: Mapping[str, Check] | None = None) -> NoReturn:

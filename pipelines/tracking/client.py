@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.tracking.mlflow_internals import quiet_database_setup, run_page
+from pipelines.tracking.mlflow_internals import quiet_database_setup
 from preprocessing.storage.atomic import locked
 from preprocessing.storage.redaction import RedactedError, SecretAddress, redact_logs, redacted
 
@@ -24,7 +24,6 @@ _MLFLOW_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
-
 
 _SQLITE, _SETUP_LOCK, _SQLITE_SECONDS = "sqlite:///", ".mlflow.lock", 20.0
 # Databases of servers, with their ports.
@@ -98,10 +97,3 @@ def outages() -> tuple[type[Exception], ...]:
 def is_gone(error: Exception) -> bool:
     """Return whether MLflow does not know what it was asked for."""
     return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
-
-
-def page(uri: str, experiment_id: str, run_id: str) -> str:
-    """Return the address of a run's page; for a database, the page of an MLflow server started over it on its port."""
-    is_server = uri.startswith(("http://", "https://"))
-    server = SecretAddress(uri).without_user.rstrip("/") if is_server else "http://127.0.0.1:5000"
-    return run_page(server, experiment_id, run_id)

@@ -8,6 +8,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from preprocessing.storage.redaction import SecretAddress
+
 # The tag of a logged data set that tells what it was used for. `MlflowClient`, which needs no active run, has no
 # parameter for it. Would be replaced by: `contexts` of `MlflowClient.log_inputs`, as `mlflow.log_inputs` has it.
 DATASET_CONTEXT = "mlflow.data.context"
@@ -44,9 +46,11 @@ def monitored(run_id: str, address: str) -> Iterator[None]:
         monitor.finish()
 
 
-def run_page(server: str, experiment_id: str, run_id: str) -> str:
-    """Return the address of a run's page.
+def run_page(uri: str, experiment_id: str, run_id: str) -> str:
+    """Return the address of a run's page; for a database, the page of an MLflow server started over it on its port.
 
     Would be replaced by: a method of `MlflowClient` that returns it.
     """
+    is_server = uri.startswith(("http://", "https://"))
+    server = SecretAddress(uri).without_user.rstrip("/") if is_server else "http://127.0.0.1:5000"
     return f"{server}/#/experiments/{experiment_id}/runs/{run_id}"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from pipelines.schema.experiment import Experiment
-from pipelines.tracking.client import TrackingError, connect, is_gone, named_outages, outages, page
-from pipelines.tracking.mlflow_internals import TRAINING_EXPERIMENT
+from pipelines.tracking.client import TrackingError, connect, is_gone, named_outages, outages
+from pipelines.tracking.mlflow_internals import TRAINING_EXPERIMENT, run_page
 from pipelines.tracking.records import RunHandle
 from pipelines.tracking.tracker import DESCRIPTION, PENDING, Tracker, read_pending
 from pipelines.tracking.version import code_version
@@ -140,7 +140,7 @@ def recorded_run_url(experiment: Experiment, fingerprint: str) -> str | None:
     recorded = _recorded(_runs_file(experiment, fingerprint))
     if recorded.get("uri") != experiment.uri:
         return None
-    return page(recorded["uri"], recorded["experiment_id"], recorded["runs"]["parent"])
+    return run_page(recorded["uri"], recorded["experiment_id"], recorded["runs"]["parent"])
 
 
 def _experiment(client: MlflowClient, wanted: Experiment) -> str:

@@ -10,21 +10,17 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pipelines.tracking.client import connect, outages, page, reason_of
-from pipelines.tracking.mlflow_internals import monitored
+from pipelines.tracking.client import connect, outages, reason_of
+from pipelines.tracking.mlflow_internals import monitored, run_page
 from pipelines.tracking.records import LoggedData, LoggedMetric, LoggedModel, Pending, RunHandle, Status
 from preprocessing.reading import parse_json, reason
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.redaction import SecretAddress, redacted, redacted_values
 from vse_core.digests import sealed, unsealed
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +60,7 @@ class Tracker:
 
     def run_url(self) -> str:
         """Return the address of the run's page."""
-        return page(self.handle.uri, self.handle.experiment_id, self.run_id)
+        return run_page(self.handle.uri, self.handle.experiment_id, self.run_id)
 
     def log_params(self, params: Mapping[str, Any]) -> None:
         """Log parameters; nested mappings become dotted names. Those that the run has already stay as they are."""
@@ -116,20 +112,13 @@ class Tracker:
         self._pending.models.append(LoggedModel(name=name, metrics=_checked(metrics, step), data=data))
         self.flush()
 
-    @contextmanager
-    def system_metrics(self) -> Iterator[None]:
+    def system_metrics(self) -> AbstractContextManager[None]:
         """Log the load of this machine, every ten seconds: ``system/cpu_utilization_percentage`` and others."""
-        with monitored(self.run_id, SecretAddress(self.handle.uri).reveal()):
-            yield
+        return monitored(self.run_id, SecretAddress(self.handle.uri).reveal())
 
     def log_artifact(self, path: Path, folder: str = "") -> None:
         """Copy a file into the run, into `folder` of its artifacts."""
         shutil.copyfile(path, self._spooled(f"{folder}/{path.name}" if folder else path.name))
-        self.flush()
-
-    def log_figure(self, figure: Figure, name: str) -> None:
-        """Store a matplotlib figure under a name that ends in .png, .svg or .pdf: "plots/loss.png"."""
-        figure.savefig(self._spooled(name), bbox_inches="tight")
         self.flush()
 
     def log_dict(self, content: Any, name: str) -> None:
@@ -213,9 +202,7 @@ class Tracker:
     def __enter__(self) -> Tracker:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if error is None:
             self.close("FINISHED")
         elif isinstance(error, Exception):

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import nn
@@ -23,7 +22,7 @@ class LossSchedule:
     def __init__(self, config: LossConfig, steps_per_epoch: int, device: torch.device | None = None) -> None:
         self._config = config
         self._steps_per_epoch = steps_per_epoch
-        self._build = lru_cache(lambda items: _built(config, dict(items)).to(device))
+        self._build = lru_cache(lambda items: build_loss(config.name, **dict(items)).to(device))
         self._plateau = config if isinstance(config, MarginLoss) else None
         if self._plateau is not None:
             self._collapse = CollapseDetector(self._plateau.pair_plateau, COLLAPSE_PATIENCE)
@@ -61,7 +60,3 @@ class LossSchedule:
         with torch.no_grad():
             for name, parameter in self.at(0).named_parameters():
                 parameter.fill_(progress.learned[name])
-
-
-def _built(config: LossConfig, options: dict[str, Any]) -> GlobalLoss:
-    return build_loss(config.name, **options)

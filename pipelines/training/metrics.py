@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from vse_core.training.step import StepResult
 
 
 class Scalars:
-    """Named scalars (tensors without dimensions, on one device) on their way from the device to the host."""
+    """The numbers of a step on their way from the device to the host; the parts of the loss are named "part/NAME"."""
 
-    def __init__(self, values: Mapping[str, Tensor]) -> None:
+    def __init__(self, result: StepResult) -> None:
+        values = {"loss": result.loss, "gradient_norm": result.gradient_norm, "scale": result.scale}
+        values |= {f"part/{name}": part for name, part in result.parts.items()}
         self._names = list(values)
         stacked = torch.stack([value.detach().float() for value in values.values()])
         # Into page-locked memory: the copy joins the device's queue.
@@ -36,19 +37,14 @@ class Scalars:
 class ThroughputMeter:
     """Steps, samples (of all processes) and seconds waited for data of a process, up to a moment of its clock."""
 
-    steps: int
-    samples: int
-    waited: float
-    at: float
-
-    @classmethod
-    def begin(cls, waited: float) -> ThroughputMeter:
-        """Start to count, with the seconds waited in earlier epochs."""
-        return cls(0, 0, waited, time.perf_counter())
+    steps: int = 0
+    samples: int = 0
+    waited: float = 0.0
+    at: float = field(default_factory=time.perf_counter)
 
     def after(self, samples: int, waited: float) -> ThroughputMeter:
         """Return the meter after one more step, now."""
-        return ThroughputMeter(self.steps + 1, self.samples + samples, waited, time.perf_counter())
+        return ThroughputMeter(self.steps + 1, self.samples + samples, waited)
 
     def speed_since(self, earlier: ThroughputMeter) -> dict[str, float]:
         """Return the metrics of the steps since an earlier moment."""
@@ -74,19 +70,9 @@ class StepReport:
     scalars: Scalars
     meter: ThroughputMeter
 
-
-def scalars_of(result: StepResult) -> Scalars:
-    """Return the numbers of a step."""
-    return Scalars(
-        {"loss": result.loss, "gradient_norm": result.gradient_norm, "scale": result.scale}
-        | {f"part/{name}": part for name, part in result.parts.items()}
-    )
-
-
-def step_metrics(report: StepReport, values: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics of a step: its loss and the parts of it, its gradient's norm and its learning rates."""
-    metrics = {"train/loss": values["loss"], "train/gradient_norm": values["gradient_norm"]}
-    metrics |= {f"train/{name.removeprefix('part/')}": value for name, value in values.items() if "part/" in name}
-    for part, rate in report.learning_rates.items():
-        metrics[f"train/learning_rate.{part}" if part else "train/learning_rate"] = rate
-    return metrics
+    def metrics(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Return the metrics of the step by its scalars: its loss, the parts of it, and its gradient's norm."""
+        metrics = {f"train/{name.removeprefix('part/')}": value for name, value in values.items() if name != "scale"}
+        for part, rate in self.learning_rates.items():
+            metrics[f"train/learning_rate.{part}" if part else "train/learning_rate"] = rate
+        return metrics

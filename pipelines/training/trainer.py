@@ -29,12 +29,7 @@ from pipelines.training.initial_weights import start_from_initial, start_from_wo
 from pipelines.training.loss_log import append_loss, forget_losses
 from pipelines.training.loss_schedule import LossSchedule
 from pipelines.training.lr_schedule import build_schedule, rate_factors
-from pipelines.training.metrics import (
-    StepReport,
-    ThroughputMeter,
-    scalars_of,
-    step_metrics,
-)
+from pipelines.training.metrics import Scalars, StepReport, ThroughputMeter
 from pipelines.training.observer import RunObserver
 from pipelines.training.prepare import model_specification
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
@@ -118,7 +113,7 @@ class Trainer:
         self.schedule = build_schedule(training, settings.model.image, self.steps_per_epoch)
         self.progress = Progress()
         self._reports: deque[StepReport] = deque()
-        self._logged = ThroughputMeter.begin(0.0)
+        self._logged = ThroughputMeter()
         self._skipped = 0
 
     def run(self) -> tuple[dict[str, float], ...]:
@@ -191,7 +186,7 @@ class Trainer:
 
     def _train_epoch(self, wrapped: nn.Module, epoch: int) -> None:
         self.model.train()
-        self._logged = ThroughputMeter.begin(self.loader.wait_seconds)
+        self._logged = ThroughputMeter(waited=self.loader.wait_seconds)
         meter = self._logged
         first = min(self.progress.step * self.training.accumulation, self.loader.steps_per_epoch)
         loaded = self.loader.epoch(epoch, first)
@@ -203,7 +198,7 @@ class Trainer:
                 samples = sum(map(len, sampled))
                 meter = meter.after(samples, self.loader.wait_seconds)
                 rates = learning_rates(self.optimizer)
-                self._reports.append(StepReport(done, samples / len(sampled), rates, scalars_of(result), meter))
+                self._reports.append(StepReport(done, samples / len(sampled), rates, Scalars(result), meter))
                 self.progress = replace(self.progress, epoch=epoch, step=step + 1)
                 self._read_reports(pending=1)
                 if done % self.training.checkpoint_steps == 0:
@@ -255,18 +250,18 @@ class Trainer:
             self.progress = replace(self.progress, plateau_steps=plateau_steps)
             is_last = report.step == self.training.epochs * self.steps_per_epoch
             if self.observer is not None and (is_last or report.step % self.training.log_steps == 0):
-                self._log_step(self.observer, report, step_metrics(report, values))
+                self._log_step(self.observer, report, values)
 
     def _model_inputs(self, batch: Batch, step: int) -> tuple[Any, ...]:
         """Return the arguments of the trained module in a step, counted from 0."""
         extra = self.kind.step_inputs(self.settings.loss, batch, step, self.steps_per_epoch)
         return (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B, *extra)
 
-    def _log_step(self, observer: RunObserver, report: StepReport, metrics: dict[str, float]) -> None:
-        append_loss(self.directory, report.step, metrics["train/loss"])
+    def _log_step(self, observer: RunObserver, report: StepReport, values: dict[str, float]) -> None:
+        append_loss(self.directory, report.step, values["loss"])
+        metrics = report.metrics(values) | report.meter.speed_since(self._logged)
         if self.training.precision == "fp16":
             metrics["train/skipped_steps"] = self._skipped
-        metrics |= report.meter.speed_since(self._logged)
         if self.device.type == "cuda":
             metrics["system/gpu_memory_peak_gb"] = torch.cuda.max_memory_allocated(self.device) / 1e9
         self._logged = report.meter

@@ -29,7 +29,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torchvision.models import resnet101
 from transformers import BertConfig, BertModel
 
-from pipelines.training.metrics import scalars_of
+from pipelines.training.metrics import Scalars
 from preprocessing.loading.batch import Batch, prefetch_to_device
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.losses import build_loss
@@ -128,7 +128,7 @@ class Ours:
             result = training_step(self.model, self.loss, self.optimizer, [share], CLIP, self.precision)
             if before is not None:
                 before.read()
-            before = scalars_of(result)
+            before = Scalars(result)
 
 
 class Straightforward:

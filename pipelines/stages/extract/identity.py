@@ -16,7 +16,7 @@ from pipelines.config.features import EXTRACTORS, Features, NetworkFeatures, Sev
 from pipelines.plugins import sources
 from pipelines.runtime.stage import fingerprint
 from preprocessing.features import build_extractor
-from preprocessing.features.extractor import Extractor, ExtractorError
+from preprocessing.features.extractor import ExtractorError
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import Mirror
@@ -27,14 +27,10 @@ _CACHE = "extract/extractors"
 
 def extractor_options(features: Features) -> dict[str, Any]:
     """Return the keyword arguments of the extractor, device included."""
+    options = {**features.options(), **features.limits}
     if isinstance(features, NetworkFeatures | SeveralFeatures):
-        return {**features.options(), **features.limits, "device": "cuda" if features.gpus_per_actor else "cpu"}
-    return {**features.options(), **features.limits}
-
-
-def read_extractor(features: Features) -> Extractor:
-    """Build the extractor of the features that the model reads, alone; raises ExtractorError as `build_extractor`."""
-    return build_extractor(features.read.extractor, **{**extractor_options(features.read), **features.limits})
+        options["device"] = "cuda" if features.gpus_per_actor else "cpu"
+    return options
 
 
 def extractor_identity(features: Features, mirror: Mirror) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pipelines.config.training import EvaluationConfig
 from pipelines.runtime import cli
 from pipelines.runtime.stage import Plans, StageDir, StageError, StagePlan, StageReport
 from pipelines.stages import runner
-from pipelines.stages.registry import STAGES
+from pipelines.stages.runner import STAGES
 from pipelines.stages.stage import Stage
 from pipelines.tracking import Tracker
 

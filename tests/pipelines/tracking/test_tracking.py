@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
@@ -155,9 +154,8 @@ def test_artifacts(config: PipelineConfig, tmp_path: Path) -> None:
     file.write_text("{}")
     with PipelineRuns(config.experiment, FINGERPRINT).parent as tracker:
         tracker.log_artifact(file, "checkpoints/best")
-        tracker.log_figure(Figure(), "plots/loss.png")
         tracker.log_dict([{"reason": "é"}], "skipped.json")
-    assert artifacts(config, tracker) == ["checkpoints", "plots", "skipped.json"]
+    assert artifacts(config, tracker) == ["checkpoints", "skipped.json"]
     assert artifacts(config, tracker, "checkpoints/best") == ["checkpoints/best/model.json"]
     path = MlflowClient(config.tracking_uri).download_artifacts(tracker.run_id, "skipped.json", str(tmp_path))
     assert json.loads(Path(path).read_text(encoding="utf-8")) == [{"reason": "é"}]
