@@ -1,9 +1,4 @@
-"""Stage 1, extract, without its work: the splits and their shards, as they should be and as they are there.
-
-Each split has its own directory, `<work_dir>/extract/<split>/<fingerprint>/`: evaluating on another split never repeats
-the work on the training split. A split that has grown gets a new directory, which reuses the shards of the old one that
-contain the same records.
-"""
+"""Stage 1, extract, without its work: the splits and their shards, as they should be and as they are there."""
 
 from __future__ import annotations
 
@@ -61,9 +56,12 @@ class Split:
     @property
     def shard_set(self) -> ShardSet:
         """Its shards; the numbers of images and captions are 0 until the archives of a split have been read."""
-        images = self.summary.images or self._counts.get("records", 0)
-        captions = self.summary.captions or self._counts.get("captions", 0)
-        return ShardSet(self.directory, self.shards, images, captions, self.fingerprint)
+        counts, revision = self.manifest.get("counts", {}), self.manifest.get("revision", 0)
+        images = self.summary.images or counts.get("records", 0)
+        captions = self.summary.captions or counts.get("captions", 0)
+        # Images that had failed have been added since: the shards are not those that the directory began with.
+        identity = fingerprint([self.directory.fingerprint, revision]) if revision else self.directory.fingerprint
+        return ShardSet(self.directory, self.shards, images, captions, identity)
 
     @property
     def version(self) -> Version:
@@ -75,26 +73,8 @@ class Split:
         return Version(fingerprint(self.settings), contents)
 
     @property
-    def fingerprint(self) -> str:
-        """Identity of what the shards contain: that of the directory, until images that had failed are added."""
-        return fingerprint([self.directory.fingerprint, self.revision]) if self.revision else self.directory.fingerprint
-
-    @property
-    def revision(self) -> int:
-        """Number of times that shards were made again and other images were skipped than before."""
-        return int(self._manifest().get("revision", 0))
-
-    @property
-    def skipped(self) -> list[dict[str, str]] | None:
-        """The skipped images and captions by the manifest; None if the split has never been complete."""
-        return self._manifest().get("skipped")
-
-    @property
-    def _counts(self) -> dict[str, int]:
-        counts: dict[str, int] = self._manifest().get("counts", {})
-        return counts
-
-    def _manifest(self) -> dict[str, Any]:
+    def manifest(self) -> dict[str, Any]:
+        """Its manifest; empty if the split has never been complete."""
         return self.directory.read_manifest() if self.directory.is_complete() else {}
 
     def missing(self) -> set[Path]:

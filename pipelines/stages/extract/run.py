@@ -177,7 +177,9 @@ def _write_manifest(split: Split, reused: int = 0) -> None:
             f"the data set and run `{command('extract', '--retry-failed')}` with the same options, or raise the limit, "
             "which makes no shard again"
         )
-    revision = split.revision + (split.skipped not in (None, skipped))
+    earlier = split.manifest
+    # The number of times that shards were made again and other images were skipped than before.
+    revision = earlier.get("revision", 0) + (earlier.get("skipped") not in (None, skipped))
     content = {"split": split.name, "counts": counts, "skipped": skipped, "revision": revision}
     files = [file for path in split.shards for file in (path, table_path(path), sidecar_path(path))]
     split.directory.complete(content, [file.name for file in files if file.is_file()], pushed=True)

@@ -1,8 +1,4 @@
-"""Stage 2, parse, without its work: the shards of graphs, as they should be and as they are there.
-
-Each split has its own directory, `<work_dir>/parse/<split>/<fingerprint>/`, with a shard of graphs for each feature
-shard, under the same keys. The pipeline runs this stage if the model or a protocol needs the graphs.
-"""
+"""Stage 2, parse, without its work: the shards of graphs, as they should be and as they are there."""
 
 from __future__ import annotations
 
@@ -43,26 +39,21 @@ class Split:
     features: ShardSet
     graphs: ShardSet
 
-    @property
-    def directory(self) -> StageDir:
-        """The folder of the graphs."""
-        return self.graphs.directory
-
     def missing(self) -> list[Path]:
         """Return the shards of graphs that are not complete, neither here nor on the storage."""
-        return missing_shards(self.directory, self.graphs.paths, graph_shards.counts_path)
+        return missing_shards(self.graphs.directory, self.graphs.paths, graph_shards.counts_path)
 
     def missing_specs(self) -> Iterator[graph_shards.ParseSpec]:
         """Yield the missing shards with the feature shards they are made from."""
-        self.directory.create()
+        self.graphs.directory.create()
         for path in self.missing():
-            yield graph_shards.ParseSpec(path, self.features.directory.path / path.name, self.directory.fingerprint)
+            yield graph_shards.ParseSpec(path, self.features.directory.path / path.name, self.graphs.fingerprint)
 
 
 def _made(splits: list[Split]) -> str:
     counts = GraphCounts()
     for split in splits:
-        counts.merge(GraphCounts.from_json(split.directory.read_manifest()["counts"]))
+        counts.merge(GraphCounts.from_json(split.graphs.directory.read_manifest()["counts"]))
     return in_words(counts)
 
 
@@ -93,16 +84,12 @@ def settings_of(config: PipelineConfig) -> dict[str, Any]:
 
 def _identity(pipeline: str | None) -> dict[str, str]:
     """Return the identity of a spaCy pipeline; without importing spaCy, as planning has to be quick."""
-    folder = SHIPPED if pipeline is None else Path(pipeline)
+    folder, spacy = Path(pipeline or SHIPPED), metadata.version("spacy")
     if folder.is_dir():
         files = [[str(file.relative_to(folder)), content_digest(file)] for file in sorted(folder.rglob("*.*"))]
-        return {"files": fingerprint(files), "spacy": metadata.version("spacy")}
+        return {"files": fingerprint(files), "spacy": spacy}
     try:
-        return {
-            "package": str(pipeline),
-            "version": metadata.version(str(pipeline)),
-            "spacy": metadata.version("spacy"),
-        }
+        return {"package": str(pipeline), "version": metadata.version(str(pipeline)), "spacy": spacy}
     except metadata.PackageNotFoundError:
         raise ConfigError(
             f"parsing.pipeline: there is no spaCy pipeline {pipeline!r}, neither installed nor as a folder; install it "

@@ -30,18 +30,22 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     """
     splits = splits_of(config, upstream)
     tracker.log_params({"parsing": config.parsing.model_dump(mode="json")})
-    tracker.log_params({f"fingerprint.{split.name}": split.directory.fingerprint for split in splits})
+    tracker.log_params({f"fingerprint.{split.name}": split.graphs.fingerprint for split in splits})
     reused = [reuse_shards(split.graphs, _version(config, split), graph_shards.counts_path) for split in splits]
     if any(split.missing() for split in splits):
         _make_shards(config, splits, tracker)
+    total = GraphCounts()
     for split, count in zip(splits, reused, strict=True):
-        shards = {"shards": len(split.graphs.paths), "reused_shards": count}
-        split.directory.pull(lambda name: not name.endswith(".tar"))
-        content = {"split": split.name, "counts": _counts([split]).to_json(), **shards}
-        files = [file.name for path in split.graphs.paths for file in shard_files(path, graph_shards.counts_path)]
-        split.directory.complete(content, files, pushed=True)
-        _log(split, tracker)
-    return StageReport(NAME, config.work_dir / NAME, in_words(_counts(splits)))
+        directory, paths, counts = split.graphs.directory, split.graphs.paths, GraphCounts()
+        directory.pull(lambda name: not name.endswith(".tar"))
+        for path in paths:
+            counts.merge(graph_shards.read_counts(path))
+        content = {"split": split.name, "counts": counts.to_json(), "shards": len(paths), "reused_shards": count}
+        files = [file.name for path in paths for file in shard_files(path, graph_shards.counts_path)]
+        directory.complete(content, files, pushed=True)
+        _log(split.name, counts, tracker)
+        total.merge(counts)
+    return StageReport(NAME, config.work_dir / NAME, in_words(total))
 
 
 @dataclass
@@ -81,17 +85,7 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
         track_progress(done, sum(split.graphs.captions for split in splits), NAME, "captions", tracker)
 
 
-def _counts(splits: list[Split]) -> GraphCounts:
-    for split in splits:
-        split.directory.pull(lambda name: name.startswith("counts-"))
-    counts = GraphCounts()
-    for path in chain.from_iterable(split.graphs.paths for split in splits):
-        counts.merge(graph_shards.read_counts(path))
-    return counts
-
-
-def _log(split: Split, tracker: Tracker) -> None:
-    counts = _counts([split])
+def _log(split: str, counts: GraphCounts, tracker: Tracker) -> None:
     kinds = {"objects": counts.objects, "attributes": counts.attributes, "relations": counts.relations}
     figures: dict[str, float] = {"captions": counts.captions, "problems": counts.problems.total()}
     for kind, words in kinds.items():
@@ -100,10 +94,10 @@ def _log(split: Split, tracker: Tracker) -> None:
             f"different_{kind}": len(words),
             f"share_without_{kind}": counts.without[kind] / max(1, counts.captions),
         }
-    tracker.log_metrics({f"{NAME}/{split.name}/{name}": float(value) for name, value in figures.items()})
+    tracker.log_metrics({f"{NAME}/{split}/{name}": float(value) for name, value in figures.items()})
     tracker.log_dict(
         {"problems": dict(counts.problems), **{kind: words.most_common(_COMMONEST) for kind, words in kinds.items()}},
-        f"parse/{split.name}/commonest.json",
+        f"parse/{split}/commonest.json",
     )
 
 
