@@ -3,7 +3,7 @@
 import shutil
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -20,28 +20,27 @@ DISTRIBUTION = "vse-pipeline"
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """The facts of one machine; a problem is "" if there is none.
+    """The facts of one machine.
 
     `versions` holds "python" and every package that ours depends on, "" for one that is not installed; `free_bytes` are
-    those of the work folder's disk; `storage_problems` has a reason for each address that does not work.
+    those of the work folder's disk; `problems` has what is wrong by the check that says it.
     """
 
     node: str
     versions: dict[str, str]
     gpus: list[str] = field(default_factory=list)
-    gpu_problem: str = ""
     free_bytes: int = 0
-    disk_problem: str = ""
-    storage_problems: list[str] = field(default_factory=list)
+    problems: dict[str, list[str]] = field(default_factory=dict)
 
 
 def node_facts(work_dir: Path, addresses: Sequence[str]) -> NodeFacts:
     """Collect the facts of this machine; `work_dir` is created, and each storage is written, read and deleted in."""
-    gpus, gpu_problem = _gpus()
-    free, disk_problem = _disk(work_dir)
-    return NodeFacts(
-        socket.gethostname(), _versions(), gpus, gpu_problem, free, disk_problem, _storage_problems(addresses)
-    )
+    gpus, gpu_problems = _gpus()
+    disk = _refusals(check_writable, "work_dir", work_dir)
+    storage = [problem for address in addresses for problem in _refusals(preflight_storage, "", address)]
+    free = 0 if disk else shutil.disk_usage(work_dir).free
+    problems = {"GPUs": gpu_problems, "disk": disk, "storage": storage}
+    return NodeFacts(socket.gethostname(), _versions(), gpus, free, problems)
 
 
 def _versions() -> dict[str, str]:
@@ -61,35 +60,25 @@ def _version(name: str) -> str:
         return ""
 
 
-def _gpus() -> tuple[list[str], str]:
+def _gpus() -> tuple[list[str], list[str]]:
     names = []
     try:
         for number in range(torch.cuda.device_count()):
             names.append(torch.cuda.get_device_name(number))
             ones = torch.ones(64, 64, device=f"cuda:{number}")
             if float((ones @ ones).sum()) != 64.0**3:
-                return names, f"GPU {number} computes a wrong matrix product"
+                return names, [f"GPU {number} computes a wrong matrix product"]
     except RuntimeError as error:  # raised for every failure of the driver
-        return names, str(error).strip().partition("\n")[0]
-    return names, ""
+        return names, [str(error).strip().partition("\n")[0]]
+    return names, []
 
 
-def _disk(work_dir: Path) -> tuple[int, str]:
+def _refusals(check: Callable[..., None], *arguments: object) -> list[str]:
     try:
-        check_writable("work_dir", work_dir)
+        check(*arguments)
     except ConfigError as error:
-        return 0, str(error)
-    return shutil.disk_usage(work_dir).free, ""
-
-
-def _storage_problems(addresses: Sequence[str]) -> list[str]:
-    problems = []
-    for address in addresses:
-        try:
-            preflight_storage("", address)
-        except ConfigError as error:
-            problems.append(str(error).removeprefix(": "))
-    return problems
+        return [str(error).removeprefix(": ")]
+    return []
 
 
 # A stage writes a temporary file and renames it: below this the first shard may not fit.
@@ -138,7 +127,7 @@ def check_gpus(nodes: Sequence[NodeFacts], wanted: float, registered: Mapping[st
 
     `registered` maps a machine to the GPUs that Ray has registered; it is empty without a cluster.
     """
-    problems = [f"{node.node}: {node.gpu_problem}" for node in nodes if node.gpu_problem]
+    problems = _problems(nodes, "GPUs")
     for node in nodes:
         if node.node in registered and len(node.gpus) < registered[node.node]:
             problems.append(f"{node.node}: Ray counts {registered[node.node]:g} GPUs, torch sees {len(node.gpus)}")
@@ -157,8 +146,7 @@ def check_gpus(nodes: Sequence[NodeFacts], wanted: float, registered: Mapping[st
 
 def check_disk(nodes: Sequence[NodeFacts], cache_bytes: float) -> Finding:
     """Check that every machine can write to its work folder and has space for `cache_bytes` of shards."""
-    problems = [f"{node.node}: {node.disk_problem}" for node in nodes if node.disk_problem]
-    if problems:
+    if problems := _problems(nodes, "disk"):
         return Finding("disk", _several(problems), "make the folder writable for this user, or set another work_dir")
     needed = FREE_BYTES + cache_bytes
     problems = [f"{n.node} has {n.free_bytes / 1e9:.1f} GB free" for n in nodes if n.free_bytes < needed]
@@ -172,10 +160,13 @@ def check_storage(nodes: Sequence[NodeFacts], addresses: Sequence[str]) -> Findi
     """Check that every machine can write, read and delete at every address."""
     if not addresses:
         return Finding("storage", "not configured; outputs stay in work_dir")
-    problems = [f"{node.node}: {problem}" for node in nodes for problem in node.storage_problems]
-    if problems:
+    if problems := _problems(nodes, "storage"):
         return Finding("storage", _several(problems), "docs/s3.md lists the settings and the permissions")
     return Finding("storage", f"{_nodes(nodes)}: {', '.join(addresses)} written, read and deleted")
+
+
+def _problems(nodes: Sequence[NodeFacts], check: str) -> list[str]:
+    return [f"{node.node}: {problem}" for node in nodes for problem in node.problems.get(check, ())]
 
 
 def _public(version: str) -> str:

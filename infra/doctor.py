@@ -14,15 +14,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from infra.checks import (
-    Finding,
-    NodeFacts,
-    check_disk,
-    check_gpus,
-    check_storage,
-    check_versions,
-    node_facts,
-)
+from infra.checks import Finding, NodeFacts, check_disk, check_gpus, check_storage, check_versions, node_facts
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.cli import config_parser, guarded, say
@@ -37,8 +29,7 @@ _SEES_GPUS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for each check; return 0 if all pass, otherwise 1."""
-    parser = config_parser()
-    options = parser.parse_args(arguments)
+    options = config_parser().parse_args(arguments)
     try:
         config = load_config(options.config, options.set)
     except ConfigError as error:
@@ -72,15 +63,12 @@ def examine(config: PipelineConfig) -> Iterator[Finding]:
             else:
                 yield Finding("machines", f"{len(others)} of {len(others)} answer")
     yield check_versions(nodes)
-    yield check_gpus(nodes[1:] or nodes, _gpus_wanted(config), registered)
+    features, training = config.features, config.training
+    wanted = max(features.actors * features.gpus_per_actor, training.fewest_workers * training.gpus_per_worker)
+    yield check_gpus(nodes[1:] or nodes, wanted, registered)
     yield check_disk(nodes, (config.storage.cache_gb or 0.0) * 1e9)
     yield check_storage(nodes, addresses)
     yield _tracking(config.tracking_uri, len(registered))
-
-
-def _gpus_wanted(config: PipelineConfig) -> float:
-    features, training = config.features, config.training
-    return max(features.actors * features.gpus_per_actor, training.fewest_workers * training.gpus_per_worker)
 
 
 def _join(config: PipelineConfig, address: str) -> Finding:

@@ -38,7 +38,12 @@ def check_before_start(config: PipelineConfig) -> None:
     _check_dataset(config)
     _check_protocols(config)
     check_model(config)
-    _check_initial(config)
+    initial = config.training.initial
+    if initial is not None and not (initial / "model.safetensors").is_file():
+        raise ConfigError(
+            f"training.initial: {initial} is not a directory of a model (it has no model.safetensors); name a best-... "
+            "folder of a finished training, or leave it out"
+        )
     _check_ray(config)
     check_tracking(config.tracking_uri, is_dry_run)
 
@@ -121,15 +126,6 @@ def check_model(config: PipelineConfig) -> None:
     missing = config.model.missing_file()
     if missing is not None:
         raise ConfigError(missing)
-
-
-def _check_initial(config: PipelineConfig) -> None:
-    initial = config.training.initial
-    if initial is not None and not (initial / "model.safetensors").is_file():
-        raise ConfigError(
-            f"training.initial: {initial} is not a directory of a model (it has no model.safetensors); name a best-... "
-            "folder of a finished training, or leave it out"
-        )
 
 
 def _check_ray(config: PipelineConfig) -> None:

@@ -55,7 +55,7 @@ def test_gpus_there_are_named_by_kind() -> None:
     [
         (NODE, 0.5, {}, "0 available, the configuration asks for 0.5"),
         (replace(NODE, gpus=["A10G"]), 1, {"a": 2.0}, "a: Ray counts 2 GPUs, torch sees 1"),
-        (replace(NODE, gpu_problem="no kernel image"), 0, {}, "a: no kernel image"),
+        (replace(NODE, problems={"GPUs": ["no kernel image"]}), 0, {}, "a: no kernel image"),
     ],
 )
 def test_gpus_that_are_amiss(node: NodeFacts, wanted: float, counted: dict[str, float], said: str) -> None:
@@ -69,17 +69,17 @@ def test_disks_need_room_for_a_shard_and_the_cache() -> None:
     full = checks.check_disk([NODE], 41e9)
     assert full.says == "a has 50.0 GB free, 51 GB are needed"
     assert not full.passed
-    assert "no space" in checks.check_disk([replace(NODE, disk_problem="no space")], 0).says
+    assert "no space" in checks.check_disk([replace(NODE, problems={"disk": ["no space"]})], 0).says
 
 
 def test_storage_is_tried_on_every_machine() -> None:
     assert checks.check_storage([NODE], []).passed
     assert checks.check_storage([NODE, other()], ["s3://b/f"]).says == "2 machines: s3://b/f written, read and deleted"
-    found = checks.check_storage([NODE, replace(other(), storage_problems=["denied"])], ["s3://b/f"])
+    found = checks.check_storage([NODE, replace(other(), problems={"storage": ["denied"]})], ["s3://b/f"])
     assert found.says == "b: denied"
     assert not found.passed
 
 
 def test_many_problems_are_counted() -> None:
-    nodes = [replace(NODE, node=f"n{i}", disk_problem="full") for i in range(9)]
+    nodes = [replace(NODE, node=f"n{i}", problems={"disk": ["full"]}) for i in range(9)]
     assert checks.check_disk(nodes, 0).says == "n0: full, n1: full, n2: full, and 6 more"
