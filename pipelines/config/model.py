@@ -63,6 +63,11 @@ class ModelConfig(Strict):
         """Return the keyword arguments of `vse_core.models.build_model` besides the sizes that the data decide."""
         return {"embed_dim": self.embed_dim, "image": self.image.options(), "text": self.text.options()}
 
+    def rate_factors(self) -> dict[str, float]:
+        """Return the factors of the learning rate for parts of the model."""
+        sides = {"text_encoder": self.text, "image_encoder": self.image}
+        return {f"{side}.{name}": factor for side, own in sides.items() for name, factor in own.rate_factors().items()}
+
 
 class VocabularyConfig(Strict):
     """The words of a BiGRU text encoder; BERT brings its own."""

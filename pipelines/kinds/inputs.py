@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class SplitPaths:
     """The directories of a split's shards and of its captions' scene graphs; None if nothing reads them.
 
-    `tables`, which `pipelines.training.tables` makes, is what training processes open instead of the sidecars.
+    `tables`, which `pipelines.training.prepare` makes, is what training processes open instead of the sidecars.
     """
 
     shards: Path

@@ -6,9 +6,8 @@ never fails because of it. MLflow itself is imported only when a run is opened: 
 
 from pipelines.tracking.client import TrackingError
 from pipelines.tracking.records import LoggedData, RunHandle
-from pipelines.tracking.runs import PipelineRuns, end_children, recorded_run_url
+from pipelines.tracking.runs import PipelineRuns, code_version, end_children, recorded_run_url
 from pipelines.tracking.tracker import Tracker
-from pipelines.tracking.version import code_version
 
 __all__ = [
     "LoggedData",

@@ -6,6 +6,8 @@ import contextlib
 import fcntl
 import getpass
 import logging
+import subprocess
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,6 @@ from pipelines.tracking.client import TrackingError, connect, is_gone, named_out
 from pipelines.tracking.mlflow_internals import TRAINING_EXPERIMENT, run_page
 from pipelines.tracking.records import RunHandle
 from pipelines.tracking.tracker import DESCRIPTION, PENDING, Tracker, read_pending
-from pipelines.tracking.version import code_version
 from preprocessing.reading import parse_json, reason
 from preprocessing.storage.address import is_s3
 from preprocessing.storage.atomic import locked, write_json_atomic
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_ROOT = Path(__file__).resolve().parents[2]
 _LOCK = "alive.lock"
 _EXPERIMENT = """Models of images and sentences in one space.
 
@@ -198,6 +200,23 @@ def _end_abandoned(client: MlflowClient, run_id: str) -> None:
     except outages() as error:
         if not is_gone(error):
             raise
+
+
+def code_version() -> dict[str, str]:
+    """Return tags naming the code: the package's version; in a checkout also the commit, and whether it was changed."""
+    try:
+        tags = {"vse.version": metadata.version("vse-pipeline")}
+    except metadata.PackageNotFoundError:  # run from a working directory that was never installed
+        tags = {"vse.version": "not installed"}
+    if not (_ROOT / ".git").exists():
+        return tags
+    command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+    try:
+        result = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return tags
+    commit, changed, _ = result.stdout.strip().partition("-dirty")
+    return tags | {"mlflow.source.git.commit": commit, "vse.changed": str(bool(changed)).lower()}
 
 
 def _spool_folder(experiment: Experiment) -> Path:

@@ -1,30 +1,37 @@
 """The driver's side of training: the group of workers, restarted while training makes progress."""
 
 import logging
+import os
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+import ray
 from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig, TrainingFailedError, UserCallback
-from ray.train.torch import TorchTrainer
+from ray.train.torch import TorchConfig, TorchTrainer
 from tqdm import tqdm
 
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.errors import has_message, in_one_line, keep_details, resource_message
 from pipelines.runtime.stage import StageError
+from pipelines.training import preemption
 from pipelines.training.loss_log import last_loss
 from pipelines.training.worker import TrainingJob, train_worker
-from pipelines.training.worker_group import GroupConfig
 
 log = logging.getLogger(__name__)
 
 # A lost worker restarts the group from the last checkpoint; a run that loses this number without getting further has
 # another problem.
 _MAX_RESTARTS = 3
+
+_TorchBackend: Any = TorchConfig().backend_cls
 
 
 def fit(
@@ -110,3 +117,30 @@ def _progress_bar(directory: Path, total_steps: int) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
+
+
+@dataclass
+class GroupConfig(TorchConfig):
+    """Ray's process group for torch, in processes that are prepared first (see :func:`prepare_process`)."""
+
+    @property
+    def backend_cls(self) -> type["_Backend"]:
+        """The class that Ray starts the group with."""
+        return _Backend
+
+
+class _Backend(_TorchBackend):
+    def on_start(self, worker_group: Any, backend_config: GroupConfig) -> None:
+        """Prepare the processes, then let them meet."""
+        worker_group.execute(prepare_process)
+        super().on_start(worker_group, backend_config)
+
+
+def prepare_process() -> None:
+    """Watch for signals (in the main thread), and meet other processes at the address that Ray knows this one by."""
+    preemption.watch()
+    # gloo looks its own address up by the host name, which many systems resolve to 127.0.1.1.
+    address = ray.util.get_node_ip_address()
+    for interface, found in psutil.net_if_addrs().items():
+        if any(each.family == socket.AF_INET and each.address == address for each in found):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)

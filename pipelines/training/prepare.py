@@ -1,17 +1,34 @@
-"""The work on the training captions that comes before training: checks, the caption encoder, files of negatives."""
+"""The work on the captions that comes before training: checks, the caption encoder, files of negatives, tables."""
 
+import fcntl
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pipelines.config.model import ModelConfig
 from pipelines.config.training import TrainingSettings
-from pipelines.kinds.inputs import SplitData
-from pipelines.runtime.stage import StageError
+from pipelines.kinds.inputs import KindSettings, SplitData
+from pipelines.kinds.kind import ModelKind
+from pipelines.runtime.stage import (
+    ShardSet,
+    StageDir,
+    StageError,
+    check_outputs,
+    empty_folder,
+    fingerprint,
+    move_up,
+)
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
+from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.sampler import BatchSampler
 from preprocessing.shards.reader import ShardReader
+from preprocessing.storage.atomic import locked
+from preprocessing.storage.mirror import lock_file
+from vse_core.digests import file_digest
 from vse_core.models import build_model
+
+# Raised when the same shards and words would give other tables.
+TABLES_VERSION = 2
 
 
 def prepare(
@@ -54,3 +71,40 @@ def model_specification(model: ModelConfig, reader: ShardReader, caption_encoder
         "vocabulary_size": len(caption_encoder),
         **model.specification(),
     }
+
+
+def make_tables(
+    root: Path,
+    name: str,
+    source: ShardSet,
+    split: SplitData,
+    encoder: CaptionEncoder,
+    run: Path,
+    kind: ModelKind,
+    settings: KindSettings,
+) -> Path:
+    """Return the directory of a split's tables, which training processes map to start, made if they are not there.
+
+    They are the positions of the samples, the captions' tokens and what the kind adds, in
+    `<work_dir>/tables/<split>/<fingerprint>/`, made once for all trainings on the same shards and words. `source` is
+    the split's extraction; the captions' encoder is in the directory of a run. Raises DigestError if tables that are
+    there were changed, and StageError as the kind's tables.
+    """
+    identity = {
+        "version": TABLES_VERSION,
+        "shards": source.fingerprint,
+        "feature": split.reader.feature,
+        "encoder": [encoder.FILE, file_digest(run / encoder.FILE)],
+        **kind.behaviour.tables_identity(settings, split),
+    }
+    tables = StageDir(root, f"tables/{name}", fingerprint(identity), source.directory.mirror)
+    with locked(lock_file(root, tables.create(), "making"), fcntl.LOCK_EX):
+        if not tables.is_complete():
+            with empty_folder(tables.path) as made:
+                split.reader.index.save(made)
+                TokenTable.encode(split.reader.texts(), encoder).save(made)
+                kind.behaviour.write_tables(settings, split, encoder, made)
+                tables.complete({"captions": split.reader.num_captions}, move_up(made))
+    tables.pull()
+    check_outputs(tables.path)
+    return tables.path

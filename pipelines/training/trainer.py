@@ -27,11 +27,10 @@ from pipelines.kinds.inputs import SplitData
 from pipelines.training.checkpoints import Checkpoints
 from pipelines.training.initial_weights import start_from_initial, start_from_word_vectors
 from pipelines.training.loss_log import append_loss, forget_losses
-from pipelines.training.loss_schedule import LossSchedule
-from pipelines.training.lr_schedule import build_schedule, rate_factors
 from pipelines.training.metrics import Scalars, StepReport, ThroughputMeter
 from pipelines.training.observer import RunObserver
 from pipelines.training.prepare import model_specification
+from pipelines.training.schedules import LossSchedule, build_schedule
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.loading.batch import Batch, prefetch_to_device
 from preprocessing.loading.loader import TrainLoader, image_batches
@@ -105,7 +104,7 @@ class Trainer:
             self.model,
             training.learning_rate,
             training.weight_decay,
-            rate_factors(settings.model),
+            settings.model.rate_factors(),
             self.losses.parameters(),
         )
         use_tf32(training.precision == "tf32")

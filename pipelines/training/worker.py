@@ -1,10 +1,8 @@
 """The function that every training process runs."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray.train
 import torch
@@ -16,15 +14,13 @@ from pipelines.runtime.stage import disk_errors
 from pipelines.tracking import LoggedData, RunHandle
 from pipelines.training.observer import RunObserver
 from pipelines.training.readers import open_splits
+from pipelines.training.run_folder import RunFolder
 from pipelines.training.trainer import Trainer
 from preprocessing.captions.encoder import load_caption_encoder
 from vse_core.digests import check_digests
 from vse_core.evaluation.recall import chance_rsum
 from vse_core.training.collapse import CollapseError
 from vse_core.training.step import NonFiniteLossError
-
-if TYPE_CHECKING:
-    from pipelines.stages.train.folder import RunFolder
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,14 @@ from pipelines.runtime.stage import (
     move_up,
 )
 from pipelines.stages.extract.logged_data import log_splits, logged_data, uses_of
-from pipelines.stages.train.folder import RunFolder
 from pipelines.stages.train.plan import NAME, stage_dir
 from pipelines.tracking import Tracker
 from pipelines.training.checkpoints import best_directory
 from pipelines.training.launch import fit
 from pipelines.training.loss_log import LOSSES
-from pipelines.training.prepare import prepare
+from pipelines.training.prepare import make_tables, prepare
 from pipelines.training.readers import open_captions
-from pipelines.training.tables import make_tables
+from pipelines.training.run_folder import RunFolder
 from pipelines.training.worker import TrainingJob
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.digests import DIGESTS, DigestError, check_digests, recorded, write_digests

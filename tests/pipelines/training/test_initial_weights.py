@@ -11,8 +11,8 @@ import torch
 from pipelines.config import load_config
 from pipelines.runtime.stage import StageError
 from pipelines.stages.runner import plan_stages
-from pipelines.stages.train.folder import RunFolder
 from pipelines.training.initial_weights import INITIAL, keep_initial, start_from_initial
+from pipelines.training.run_folder import RunFolder
 from preprocessing.captions import Vocabulary, save_caption_encoder
 from preprocessing.storage.mirror import Mirror
 from vse_core.digests import DIGESTS, DigestError

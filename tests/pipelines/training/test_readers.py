@@ -15,8 +15,8 @@ from pipelines.config import load_config
 from pipelines.kinds.inputs import SplitData, SplitPaths
 from pipelines.kinds.kind import TWO_TOWERS
 from pipelines.runtime.stage import MANIFEST, ShardSet, StageDir, StageError
+from pipelines.training.prepare import make_tables
 from pipelines.training.readers import open_captions, open_splits
-from pipelines.training.tables import make_tables
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.image_source import FeatureSource

@@ -186,7 +186,7 @@ def test_nan_features_end_the_run_before_the_weights_are_spoiled(tmp_path: Path)
 
 
 def test_collapse_is_recognised(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("pipelines.training.loss_schedule.COLLAPSE_PATIENCE", 4)
+    monkeypatch.setattr("pipelines.training.schedules.COLLAPSE_PATIENCE", 4)
     trainer = make_trainer(make_config("loss.all_negatives=0 steps"), shards, tmp_path, None)
     # Every caption and every image at the same point.
     for encoder in (trainer.model.image_encoder, trainer.model.text_encoder):

@@ -11,8 +11,8 @@ import pytest
 import ray.train
 
 from pipelines.runtime.stage import StageError
-from pipelines.stages.train.folder import RunFolder
 from pipelines.training import worker
+from pipelines.training.run_folder import RunFolder
 from pipelines.training.worker import TrainingJob
 from preprocessing.storage.mirror import NO_MIRROR
 from vse_core.training.collapse import CollapseError

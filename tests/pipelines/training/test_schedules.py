@@ -5,8 +5,8 @@ import torch
 from pydantic import TypeAdapter
 
 from pipelines.kinds import LossConfig
-from pipelines.training import loss_schedule
-from pipelines.training.loss_schedule import LossSchedule
+from pipelines.training import schedules
+from pipelines.training.schedules import LossSchedule
 from vse_core.losses.components import ComponentVectors, UnifiedOutput
 from vse_core.losses.hierarchical import TextLevels, VideoLevels
 from vse_core.training.collapse import CollapseError
@@ -27,7 +27,7 @@ def test_a_hinge_begins_with_all_negatives() -> None:
 
 @pytest.mark.parametrize(("reduction", "loss"), [("sum", 8 * 0.4), ("mean", 0.4)])
 def test_the_plateau_is_counted_after_all_negatives(reduction: str, loss: float, monkeypatch) -> None:
-    monkeypatch.setattr(loss_schedule, "COLLAPSE_PATIENCE", 3)
+    monkeypatch.setattr(schedules, "COLLAPSE_PATIENCE", 3)
     losses = schedule(**TRIPLET, reduction=reduction)
     assert [losses.check(step, {"loss": loss}, pairs=8) for step in range(5)] == [0, 0, 0, 1, 2]
     with pytest.raises(CollapseError, match=r"loss\.all_negatives"):
@@ -46,7 +46,7 @@ def test_the_plateau_is_that_of_the_configured_loss_on_equal_embeddings(bound: s
 
 
 def test_a_resumed_run_goes_on_counting(monkeypatch) -> None:
-    monkeypatch.setattr(loss_schedule, "COLLAPSE_PATIENCE", 3)
+    monkeypatch.setattr(schedules, "COLLAPSE_PATIENCE", 3)
     losses = schedule(**TRIPLET, reduction="mean")
     losses.resume(Progress(plateau_steps=2))
     with pytest.raises(CollapseError):
@@ -93,7 +93,7 @@ def collapsed_outputs(name: str, size: int) -> tuple:
 
 @pytest.mark.parametrize("own", [VSE_C, HIERARCHICAL, UNIFIED], ids=lambda own: own["name"])
 def test_collapse_is_recognised_for_every_loss_with_a_plateau(own: dict, monkeypatch) -> None:
-    monkeypatch.setattr(loss_schedule, "COLLAPSE_PATIENCE", 3)
+    monkeypatch.setattr(schedules, "COLLAPSE_PATIENCE", 3)
     losses = schedule(**TRIPLET | own)
     result = losses.at(30)(*collapsed_outputs(own["name"], 8), torch.arange(8))
     values = {"loss": result.total.item()} | {f"part/{name}": part.item() for name, part in result.parts.items()}

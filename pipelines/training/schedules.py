@@ -1,4 +1,4 @@
-"""The loss of each training step, and the check that it has not collapsed onto its plateau."""
+"""The learning rate and the loss of each training step, and the check that it has not collapsed onto its plateau."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -6,14 +6,29 @@ from functools import lru_cache
 import torch
 from torch import nn
 
-from pipelines.kinds import LossConfig
+from pipelines.config.training import TrainingConfig
+from pipelines.kinds import ImageEncoderConfig, LossConfig
 from pipelines.schema.losses import MarginLoss
 from vse_core.losses import GlobalLoss, build_loss
 from vse_core.training.collapse import CollapseDetector
+from vse_core.training.schedule import Schedule, constant, cosine_decay, step_decay, with_warmup
 from vse_core.training.state import Progress
 
 # Steps on the collapse plateau before a run is stopped: a healthy start may touch it for a few hundred.
 COLLAPSE_PATIENCE = 500
+
+
+def build_schedule(training: TrainingConfig, image: ImageEncoderConfig, steps_per_epoch: int) -> Schedule:
+    """Return the configured learning-rate schedule, in steps."""
+    decay = training.decay
+    if decay.name == "step":
+        schedule = step_decay([point.steps(steps_per_epoch) for point in decay.at], decay.factor)
+    elif decay.name == "cosine":
+        schedule = cosine_decay(max(1, training.epochs) * steps_per_epoch, decay.floor)
+    else:
+        schedule = constant()
+    schedule = with_warmup(schedule, training.warmup.steps(steps_per_epoch))
+    return with_warmup(schedule, *image.release(steps_per_epoch))
 
 
 class LossSchedule:

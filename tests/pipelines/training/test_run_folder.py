@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.stages.train.folder import RunFolder
 from pipelines.training.checkpoints import newest_checkpoint
+from pipelines.training.run_folder import RunFolder
 from preprocessing.storage.mirror import Mirror
 from tests.pipelines.training.test_checkpoints import damage, write
 
