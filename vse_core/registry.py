@@ -3,7 +3,7 @@
 import difflib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 T = TypeVar("T")
 
@@ -44,8 +44,8 @@ def require(owner: str, needed: Mapping[str, str]) -> None:
 def choose(family: str, builders: Mapping[str, Callable[..., T]], name: str, **options: Any) -> T:
     """Build ``name`` out of ``builders``; a ValueError refuses unknown names and options with the nearest known one.
 
-    Options without a default must be given. ``family`` is what they build, for the message ("pooling"). ``dim`` is
-    dropped for builders that have no use for it.
+    Options without a default must be given, and those that are a `Literal` have one of its values. ``family`` is what
+    they build, for the message ("pooling"). ``dim`` is dropped for builders that have no use for it.
     """
     builders = {**builders, **added(family)}
     if name not in builders:
@@ -54,12 +54,15 @@ def choose(family: str, builders: Mapping[str, Callable[..., T]], name: str, **o
     accepted = signature.parameters
     if "dim" not in accepted:
         options.pop("dim", None)
-    for option in options:
+    for option, value in options.items():
         if option not in accepted:
             known = ", ".join(accepted) or "none"
             raise ValueError(
                 f"{family} {name!r} has no option {option!r}; its options: {known}{_nearest(option, accepted)}"
             )
+        kind = accepted[option].annotation
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            raise ValueError(f"{option} of {family} {name!r} must be one of {get_args(kind)}, got {value!r}")
     try:
         signature.bind(**options)
     except TypeError as error:

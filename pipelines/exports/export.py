@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from pipelines.inference.embedder import Embedder
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime", "sentence_transformers")
-ONNX = "onnx"
+ONNX, CARD = "onnx", "README.md"
+# The metadata that the hub reads.
+_CARD_HEADER = (
+    "---\nlibrary_name: vse-pipeline\npipeline_tag: sentence-similarity\ntags: [image-text-retrieval, vse]\n---\n\n"
+)
 # Embeddings have unit length: what differs more than this is no rounding.
 TOLERANCE = 1e-4
 _CAPTIONS = ("a dog", "two people sit on a bench in front of a white house", "a man in a red shirt rides a bicycle")
@@ -52,9 +56,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for line in lines:
         say(line)
     if options.push:
-        from vse_core.models.hub import push_folder
-
         say(f"pushed: {push_folder(options.output, options.push, options.private)}")
+
+
+def push_folder(folder: Path, repository: str, private: bool) -> str:
+    """Upload a folder to a model repository (OWNER/NAME) on the hub, which is made if there is none."""
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    api.create_repo(repository, private=private, exist_ok=True)
+    return str(api.upload_folder(folder_path=folder, repo_id=repository))
 
 
 def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
@@ -68,7 +79,6 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
     from pipelines.inference.sentence_module import write_modules
     from pipelines.kinds import saved_kind
     from vse_core.digests import write_digests
-    from vse_core.models.hub import CARD, card_text
     from vse_core.models.onnx import OnnxError
 
     try:
@@ -92,7 +102,7 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
     except OnnxError as error:
         found = {}
         lines.append(f"ONNX: none ({error})")
-    (output / CARD).write_text(card_text(_card(name, found)), encoding="utf-8")
+    (output / CARD).write_text(_CARD_HEADER + _card(name, found), encoding="utf-8")
     return lines
 
 

@@ -9,7 +9,7 @@ from pipelines.evaluation import PICTURES
 from pipelines.evaluation.named_models import NamedModel, evaluate_model
 from pipelines.paper_figures.registered_model import RegisteredModel
 from pipelines.runtime.stage import StageError, check_output
-from vse_core.evaluation.training_plots import plot_convergence, plot_negatives
+from vse_core.evaluation.plots import plot_convergence, plot_negatives
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ from pipelines.kinds import ImageEncoderConfig, LossConfig
 from pipelines.schema.losses import MarginLoss
 from vse_core.losses import GlobalLoss, build_loss
 from vse_core.training.collapse import CollapseDetector
-from vse_core.training.schedule import Schedule, constant, cosine_decay, step_decay, with_warmup
+from vse_core.training.optim import Schedule, constant, cosine_decay, step_decay, with_warmup
 from vse_core.training.state import Progress
 
 # Steps on the collapse plateau before a run is stopped: a healthy start may touch it for a few hundred.

@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from vse_core.encoders.gru_start import GRUStart, start_gru
-from vse_core.encoders.word_vectors import fill_embedding
+from vse_core.encoders.gru_start import GRUStart, fill_embedding, start_gru
 from vse_core.products import Linear, linear
 from vse_core.recurrent import gru_states, last_state
 from vse_core.similarity import unit_length

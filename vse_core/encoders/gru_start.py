@@ -1,9 +1,9 @@
-"""Initial weights of GRUs that are read at their last state."""
+"""Initial weights: of GRUs that are read at their last state, and of words whose vectors were learned elsewhere."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 GRUStart = Literal["published", "bias", "orthogonal", "orthogonal_bias"]
 
@@ -17,8 +17,6 @@ def start_gru(gru: nn.GRU, start: GRUStart) -> None:
     end. ``bias`` begins with an update gate of sigmoid(1) = .73, ``orthogonal`` with orthogonal recurrent and
     Xavier-uniform input weights for each gate and all other biases zero, ``orthogonal_bias`` with both.
     """
-    if start not in get_args(GRUStart):
-        raise ValueError(f"the start of a GRU must be one of {', '.join(get_args(GRUStart))}, got {start!r}")
     width = gru.hidden_size
     for name, values in gru.named_parameters():
         if name.startswith("bias"):
@@ -29,3 +27,14 @@ def start_gru(gru: nn.GRU, start: GRUStart) -> None:
         elif "orthogonal" in start:
             for gate in values.chunk(3):
                 nn.init.orthogonal_(gate) if name.startswith("weight_hh") else nn.init.xavier_uniform_(gate)
+
+
+@torch.no_grad()
+def fill_embedding(embedding: nn.Embedding, words_W: Tensor, vectors_WE: Tensor) -> None:
+    """Give the words (W,) of an embedding their vectors (W, E); ValueError if the shapes disagree."""
+    if vectors_WE.shape != (len(words_W), embedding.embedding_dim):
+        raise ValueError(
+            f"{len(words_W)} words need vectors of the shape {(len(words_W), embedding.embedding_dim)}, "
+            f"got {tuple(vectors_WE.shape)}"
+        )
+    embedding.weight[words_W] = vectors_WE.to(embedding.weight)

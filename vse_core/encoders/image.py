@@ -1,5 +1,7 @@
 """Image encoder over precomputed features: a set of region or grid vectors becomes one or K embeddings."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -34,7 +36,7 @@ class FeatureEncoder(nn.Module):
             real and padded ones, the latter as rows of zeros.
 
     Raises:
-        ValueError: ``norm_rows`` is unknown, or ``padded`` without an MLP; or there is an MLP with several projections.
+        ValueError: ``norm_rows`` is ``padded`` without an MLP, or there is an MLP with several projections.
     """
 
     def __init__(
@@ -43,13 +45,11 @@ class FeatureEncoder(nn.Module):
         embed_dim: int,
         pooling: nn.Module,
         mlp: bool = True,
-        norm_rows: str = "real",
+        norm_rows: Literal["real", "padded"] = "real",
         projections: int = 1,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if norm_rows not in ("real", "padded"):
-            raise ValueError(f"unknown norm_rows {norm_rows!r}; known: real, padded")
         if norm_rows == "padded" and not mlp:
             raise ValueError("norm_rows='padded' has no effect without the MLP, which holds the batch norm")
         if projections < 1 or (projections > 1 and mlp):

@@ -1,9 +1,10 @@
 """Text encoder over word indices: embedding, GRU, aggregator."""
 
+from typing import Literal
+
 from torch import Tensor, nn
 
-from vse_core.encoders.gru_start import GRUStart, start_gru
-from vse_core.encoders.word_vectors import fill_embedding
+from vse_core.encoders.gru_start import GRUStart, fill_embedding, start_gru
 from vse_core.recurrent import gru_states, word_states
 from vse_core.similarity import unit_length
 
@@ -17,7 +18,7 @@ class BiGRUEncoder(nn.Module):
         pooling: aggregator called with ``(features_CLD, lengths_C)``.
         word_dim: width of the word vectors, initialised from U(-0.1, 0.1); see also :meth:`set_word_vectors`.
         directions: 2, or 1 for a GRU that reads forwards only, as VSE++ and the released MV-VSE code have it (with
-            ``last`` for the pooling); else a ValueError.
+            ``last`` for the pooling).
         dropout: share of the word vectors' values that training leaves out (0.2 in HGR's code, over which VSE-infinity
             ran its video experiments).
         start: of the GRU's weights (:func:`~vse_core.encoders.gru_start.start_gru`).
@@ -29,13 +30,11 @@ class BiGRUEncoder(nn.Module):
         embed_dim: int,
         pooling: nn.Module,
         word_dim: int = 300,
-        directions: int = 2,
+        directions: Literal[1, 2] = 2,
         dropout: float = 0.0,
         start: GRUStart = "published",
     ) -> None:
         super().__init__()
-        if directions not in (1, 2):
-            raise ValueError(f"a GRU reads in 1 or 2 directions, got {directions}")
         self.embed = nn.Embedding(vocabulary_size, word_dim)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         self.rnn = nn.GRU(word_dim, embed_dim, batch_first=True, bidirectional=directions == 2)

@@ -1,4 +1,4 @@
-"""Figures of pooling weights and of the weight of the sentence, and what all figures share.
+"""Figures of pooling weights, of the weight of the sentence and of how training went, and what all figures share.
 
 The figures are built without pyplot, so nothing is global and nothing has to be closed. Colours are those of Okabe and
 Ito ("Color Universal Design", 2008), which stay apart under every common colour deficiency; lines also differ in their
@@ -22,6 +22,13 @@ GREY = "#6B6B6B"
 
 # Yellow is left out: on white it is too light for a thin line.
 LINE_STYLES = (("blue", "o"), ("vermillion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
+_LINES = (
+    ("blue", "o", "-"),
+    ("vermillion", "s", "--"),
+    ("green", "^", "-."),
+    ("purple", "D", ":"),
+    ("orange", "v", "-"),
+)
 
 
 def plot_gpo_coefficients(
@@ -116,3 +123,46 @@ def tidy(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, color="#DDDDDD", linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def plot_convergence(rsums: Mapping[str, Sequence[float]], split: str) -> Figure:
+    """Plot RSUM after each epoch of several runs (VSE+2AD, appendix, figure 1: with ADOPT and without).
+
+    The best epoch of each run is starred. No run, more than can be told apart, or one without an epoch is a ValueError.
+    """
+    _check(rsums, "epoch")
+    figure, axes = figure_with_axes(7.5, 4.4)
+    for (colour, marker, dash), (name, values) in zip(_LINES, rsums.items(), strict=False):
+        epochs = range(1, len(values) + 1)
+        best = int(np.argmax(values))
+        label = f"{name}: best {values[best]:.1f} after epoch {best + 1}"
+        style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "linestyle": dash, "linewidth": 1.8}
+        axes.plot(epochs, values, label=label, markersize=5, **style)
+        star(axes, best + 1, values[best], OKABE_ITO[colour])
+    axes.set(xlabel="epoch", ylabel=f"RSUM on {split} (%, of 600)")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, fontsize=9, loc="lower right")
+    return figure
+
+
+def plot_negatives(numbers: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> Figure:
+    """Plot the number of negatives that each pair is contrasted with, by optimiser step (VSE+2AD, appendix, figure 2).
+
+    `numbers` has the name of each run, its steps, ascending, and the number of negatives at each. No run, more than can
+    be told apart, or one without a step is a ValueError.
+    """
+    _check({name: values for name, (_, values) in numbers.items()}, "step")
+    figure, axes = figure_with_axes(7.5, 4.2)
+    for (colour, _, dash), (name, (steps, values)) in zip(_LINES, numbers.items(), strict=False):
+        label = f"{name}: {values[0]:g} at first, {values[-1]:g} at last"
+        axes.plot(steps, values, color=OKABE_ITO[colour], linestyle=dash, linewidth=1.2, label=label)
+    axes.set(ylim=(0, None), xlabel="optimiser step", ylabel="negatives of each pair, K")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def _check(runs: Mapping[str, Sequence[float]], unit: str) -> None:
+    if not 0 < len(runs) <= len(_LINES) or not all(map(len, runs.values())):
+        counts = {name: len(values) for name, values in runs.items()}
+        raise ValueError(f"1 to {len(_LINES)} runs of one {unit} at least can be plotted; got {counts}")

@@ -124,23 +124,16 @@ def evaluate_retrieval(
     Raises:
         ValueError: the numbers of images and captions do not fit, or the images cannot be cut into the folds.
     """
-    return evaluate_ensemble([(images_BKD, texts_CD)], captions_per_image, folds)
-
-
-def evaluate_ensemble(
-    members: Sequence[Member], captions_per_image: int | Sequence[int] = 5, folds: int = 1
-) -> RetrievalResult:
-    """Rank as :func:`evaluate_retrieval` does, by the mean of several models' similarities (VSE-infinity, VSE+2AD).
-
-    Members may differ in D and K; all have images and captions in the same order. No member is a ValueError.
-    """
-    return rank_retrieval(members, captions_per_image, (folds,))[folds].result()
+    return rank_retrieval([(images_BKD, texts_CD)], captions_per_image, (folds,))[folds].result()
 
 
 def rank_retrieval(
     members: Sequence[Member], captions_per_image: int | Sequence[int] = 5, folds: Sequence[int] = (1,)
 ) -> dict[int, RetrievalRanks]:
     """Rank both ways within the folds of one or several cuts, with one pass over the similarities; the ranks by folds.
+
+    Similarities are the mean of several models' (VSE-infinity, VSE+2AD), which may differ in D and K; all have images
+    and captions in the same order. No member is a ValueError.
 
     The images are cut into blocks and the captions with them, so that a block of images and its own captions make a
     tile with all relevant pairs of either. These tiles come first. Every similarity is computed once, for all

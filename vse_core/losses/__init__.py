@@ -6,7 +6,7 @@ from typing import Any
 from vse_core.losses.adopt import AdoptLoss
 from vse_core.losses.adversarial import AdversarialLoss
 from vse_core.losses.contrastive import InfoNCELoss, SigmoidLoss
-from vse_core.losses.global_loss import GlobalLoss, LossResult, PairLoss
+from vse_core.losses.global_pairs import GlobalLoss, LossResult, PairLoss
 from vse_core.losses.hierarchical import HierarchicalLoss
 from vse_core.losses.hinge import TripletLoss
 from vse_core.losses.multi_view import MultiViewLoss

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from torch import Tensor
 
 from vse_core.distributed import all_reduce_sum
-from vse_core.losses.global_loss import GlobalLoss, LossResult
+from vse_core.losses.global_pairs import GlobalLoss, LossResult
 from vse_core.losses.hinge import Negatives, TripletLoss
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.similarity import best_view
@@ -25,7 +25,7 @@ class AdversarialOutput(NamedTuple):
 class AdversarialLoss(GlobalLoss):
     """Push each pair above captions that were altered to be wrong, too (VSE-C, Shi et al. 2018).
 
-    To :class:`~vse_core.losses.hinge.TripletLoss`, whose arguments and errors it has, comes
+    To :class:`~vse_core.losses.hinge.TripletLoss`, whose arguments it has, comes
     ``[margin + max_s s(i, s) - s(i, c)]+`` for every image i and its caption c, where s runs over the batch's
     adversarial captions. Without them, as VSE-C begins for an epoch, it is the triplet loss alone.
     """

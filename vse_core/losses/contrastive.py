@@ -5,8 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from vse_core.losses.global_loss import PairLoss, TotalAndParts
-from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs, Sums
+from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs, PairLoss, Sums, TotalAndParts
 
 # The largest factor of similarities that is learned (CLIP, section 2.5), if it does not begin with a larger one.
 _LARGEST_SCALE = 100.0

@@ -11,8 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vse_core.losses.global_loss import GlobalLoss, LossResult
-from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs, Sums, pair_similarities
+from vse_core.losses.global_pairs import IMAGES, Block, GlobalLoss, GlobalPairs, LossResult, Sums, pair_similarities
 from vse_core.losses.hinge import Negatives, TripletLoss
 from vse_core.outputs import ComparedImages, Rows
 from vse_core.precision import at_least_float32, full_precision
@@ -55,7 +54,7 @@ class TextLevels(Rows):
 class HierarchicalLoss(GlobalLoss):
     """Push each pair above its negatives, by the mean of event, action and entity similarities (HGR, section 3.3).
 
-    The hinges, arguments and errors are those of :class:`~vse_core.losses.hinge.TripletLoss`. HGR divides by the
+    The hinges and arguments are those of :class:`~vse_core.losses.hinge.TripletLoss`. HGR divides by the
     batch (``mean``) and takes the hardest negatives from the first step.
     """
 

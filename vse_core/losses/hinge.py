@@ -5,8 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from vse_core.losses.global_loss import PairLoss, TotalAndParts
-from vse_core.losses.global_pairs import Block, GlobalPairs, Sums
+from vse_core.losses.global_pairs import Block, GlobalPairs, PairLoss, Sums, TotalAndParts
 
 Negatives = Literal["hardest", "all"]
 
@@ -37,14 +36,6 @@ def active_sums(block: Block, terms: Tensor) -> Sums:
     return {"hinges": hinges, "active_hinges": (terms > 0).sum()}
 
 
-def check_hinge(negatives: str, reduction: str) -> None:
-    """Refuse unknown options of a hinge loss by a ValueError that lists the known values."""
-    if negatives not in ("hardest", "all"):
-        raise ValueError(f"negatives must be 'hardest' or 'all', got {negatives!r}")
-    if reduction not in ("sum", "mean"):
-        raise ValueError(f"reduction must be 'sum' or 'mean', got {reduction!r}")
-
-
 class TripletLoss(PairLoss):
     """Push each pair above its negatives by a margin (VSE++ equations (5) and (6), VSE-infinity equation (6)).
 
@@ -55,7 +46,7 @@ class TripletLoss(PairLoss):
 
     Args:
         margin: how far a pair must lie above its negatives, in similarity.
-        negatives: ``hardest`` or ``all``; anything else is a ValueError, as for the reduction.
+        negatives: ``hardest`` or ``all``.
         reduction: ``sum`` over the batch (VSE++ and VSE-infinity) or its ``mean`` (the sum divided by B).
         mask_same_image: do not take other captions of the same image as negatives.
     """
@@ -68,7 +59,6 @@ class TripletLoss(PairLoss):
         mask_same_image: bool = False,
     ) -> None:
         super().__init__(mask_same_image)
-        check_hinge(negatives, reduction)
         self.margin = margin
         self.negatives: Negatives = negatives
         self.reduction = reduction

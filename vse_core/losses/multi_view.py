@@ -1,13 +1,12 @@
 """The multi-view hinge losses of MV-VSE: images of K views, of which each caption needs to match one."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from vse_core.losses.global_loss import PairLoss, TotalAndParts
-from vse_core.losses.global_pairs import Block, GlobalPairs, Sums
-from vse_core.losses.hinge import Negatives, active_sums, check_hinge, hinge_terms
+from vse_core.losses.global_pairs import Block, GlobalPairs, PairLoss, Sums, TotalAndParts
+from vse_core.losses.hinge import Negatives, active_sums, hinge_terms
 
 Pairing = Literal["max", "avg", "up", "low"]
 HingeBound = Literal["max", "avg", "up", "up_rough", "joint", "journal", "journal_soft"]
@@ -40,7 +39,7 @@ class MultiViewLoss(PairLoss):
     each negative pair instead of the hardest.
 
     ``lam`` is the weight of ``max`` in ``joint``, and of ``up_rough`` in the journal's bounds. The default reduction is
-    the published one: the mean for the journal's bounds, else the sum. Other arguments and errors are those of
+    the published one: the mean for the journal's bounds, else the sum. Other arguments are those of
     :class:`~vse_core.losses.hinge.TripletLoss`.
     """
 
@@ -54,13 +53,10 @@ class MultiViewLoss(PairLoss):
         mask_same_image: bool = False,
     ) -> None:
         super().__init__(mask_same_image)
-        if bound not in get_args(HingeBound):
-            raise ValueError(f"bound must be one of {', '.join(get_args(HingeBound))}, got {bound!r}")
         if not 0 <= lam <= 1:
             raise ValueError(f"lam weighs two bounds against each other and must lie in [0, 1], got {lam}")
         self.is_journal = bound.startswith("journal")
         self.reduction = reduction or ("mean" if self.is_journal else "sum")
-        check_hinge(negatives, self.reduction)
         self.bound = bound
         self.lam = lam
         self.margin = margin

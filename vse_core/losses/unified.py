@@ -17,9 +17,8 @@ from vse_core.losses.components import (
     region_similarities,
     relevance,
 )
-from vse_core.losses.global_loss import GlobalLoss, LossResult
-from vse_core.losses.global_pairs import Block, GlobalPairs, Sums, pair_similarities
-from vse_core.losses.hinge import Negatives, active_sums, check_hinge, hinge_terms
+from vse_core.losses.global_pairs import Block, GlobalLoss, GlobalPairs, LossResult, Sums, pair_similarities
+from vse_core.losses.hinge import Negatives, active_sums, hinge_terms
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.similarity import best_view, similarity_matrix
 
@@ -53,9 +52,6 @@ class UnifiedLoss(GlobalLoss):
         mask_same_image: as in the triplet loss; relations never take captions of the same image.
         relevance_temperature: divisor of the similarities in equation (2). At 1, as published, the map of an image of
             49 regions is nearly even; the paper draws its maps at 0.1.
-
-    Raises:
-        ValueError: an option has an unknown value.
     """
 
     def __init__(
@@ -70,7 +66,6 @@ class UnifiedLoss(GlobalLoss):
         relevance_temperature: float = 1.0,
     ) -> None:
         super().__init__()
-        check_hinge(negatives, "mean")
         self.margin = margin
         self.weights = {
             "sent": 1.0,

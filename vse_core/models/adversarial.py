@@ -18,7 +18,7 @@ class AdversarialModel(nn.Module):
 
     Every image is compared with the adversarial captions of the whole global batch. Only its hardest enters the loss,
     so all are encoded without a gradient, ``chunk`` captions at once, and each image's hardest once more with one.
-    The towers are a :class:`~vse_core.models.two_tower.TwoTower`, or what encodes as it does.
+    The towers are a :class:`~vse_core.models.model.TwoTower`, or what encodes as it does.
     """
 
     def __init__(self, towers: Any, chunk: int = 256) -> None:

@@ -10,8 +10,7 @@ from vse_core.encoders.image import FeatureEncoder
 from vse_core.encoders.regions import RegionEncoder
 from vse_core.encoders.text import BiGRUEncoder
 from vse_core.models.hierarchical import FrameLevelEncoder, HierarchicalModel, RoleGraphEncoder
-from vse_core.models.model import Model
-from vse_core.models.two_tower import TwoTower
+from vse_core.models.model import Model, TwoTower
 from vse_core.models.unified import UnifiedModel
 from vse_core.pooling import build_views
 from vse_core.registry import choose

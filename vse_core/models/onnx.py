@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from vse_core.models.model import Model
-from vse_core.models.two_tower import TwoTower
+from vse_core.models.model import Model, TwoTower
 
 IMAGES, TEXTS = "images.onnx", "texts.onnx"
 

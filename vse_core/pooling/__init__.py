@@ -6,9 +6,9 @@ from typing import Any
 from torch import nn
 
 from vse_core.pooling.adpool import AdaptivePooling
+from vse_core.pooling.base import MultiViewPooling
 from vse_core.pooling.contextual import GraphPooling, SelfAttentionPooling, Seq2SeqPooling
-from vse_core.pooling.gpo import GeneralizedPooling
-from vse_core.pooling.gpo_generators import DimensionGenerator, FeatureGenerator, TransformerGenerator
+from vse_core.pooling.gpo import DimensionGenerator, FeatureGenerator, GeneralizedPooling, TransformerGenerator
 from vse_core.pooling.learned import (
     AdaPooling,
     AttentionPooling,
@@ -18,7 +18,6 @@ from vse_core.pooling.learned import (
     SoftPooling,
 )
 from vse_core.pooling.simple import ClsPooling, KMaxPooling, LastPooling, MaxPooling, MeanPooling
-from vse_core.pooling.views import MultiViewPooling
 from vse_core.registry import choose
 
 POOLINGS: dict[str, Callable[..., nn.Module]] = {

@@ -1,5 +1,7 @@
 """ADPOOL of VSE+2AD: a learned mixture of pooling over ranks and pooling within every dimension."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -8,7 +10,7 @@ from vse_core.pooling.masks import softmax_weighted_sum
 from vse_core.pooling.sorting import sort_sets
 from vse_core.precision import at_least_float32
 
-VARIANTS = ("corrected", "release", "paper")
+Variant = Literal["corrected", "release", "paper"]
 
 
 class AdaptivePooling(Pooling):
@@ -23,7 +25,6 @@ class AdaptivePooling(Pooling):
     full width with a bias and a ReLU; that is ``variant="release"``. It also lets the zero rows of padding take part
     in the token softmax, so that an embedding depends on what else is in its batch. ``variant="corrected"``, the
     default, is the release with padding left out, and equal to it without any; their weights are exchangeable.
-    Any other variant is a ValueError.
 
     The ablations fix the balance: ``token_share`` is the weight of the token level, 1 leaves the embedding level out
     and 0 the token level (table 3), and ``"random"`` draws it once, when the aggregator is built (appendix C, table
@@ -32,10 +33,8 @@ class AdaptivePooling(Pooling):
 
     token_share: Tensor
 
-    def __init__(self, dim: int, variant: str = "corrected", token_share: float | str = "learned") -> None:
+    def __init__(self, dim: int, variant: Variant = "corrected", token_share: float | str = "learned") -> None:
         super().__init__()
-        if variant not in VARIANTS:
-            raise ValueError(f"unknown variant {variant!r} of adpool; known: {', '.join(VARIANTS)}")
         self.variant = variant
         # Layers that have no effect would be parameters without gradients.
         self.linear = None if token_share == 0 else _token_layer(dim, variant)
@@ -63,7 +62,7 @@ class AdaptivePooling(Pooling):
         return (shares_B21 * levels_B2D).sum(dim=1)
 
 
-def _token_layer(dim: int, variant: str) -> nn.Linear:
+def _token_layer(dim: int, variant: Variant) -> nn.Linear:
     if variant == "paper":
         return nn.Linear(dim, 1, bias=False)
     linear = nn.Linear(dim, dim)

@@ -1,7 +1,9 @@
-"""Aggregators: the check of their input, and those whose weights depend on ranks alone."""
+"""Aggregators: the check of their input, those whose weights depend on ranks alone, and several over one set."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from vse_core.pooling.masks import check_lengths, valid_mask
@@ -32,3 +34,21 @@ class RankPooling(Pooling):
     def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
         weights_BN = self.coefficients(lengths_B, features_BND.shape[1])
         return rank_weighted_sum(features_BND, lengths_B, weights_BN.unsqueeze(1)).squeeze(1)
+
+
+class MultiViewPooling(Pooling):
+    """Pool a set once with each of K aggregators (MV-VSE, section 3.2 and equation (4)): (B, K, D).
+
+    Views that weight ranks (``gpo``, ``kmax``) share one sort, so that they cost little more than one of them.
+    """
+
+    def __init__(self, views: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.views = nn.ModuleList(views)
+
+    def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
+        ranked = [view for view in self.views if isinstance(view, RankPooling)]
+        if len(ranked) < len(self.views):
+            return torch.stack([view(features_BND, lengths_B) for view in self.views], dim=1)
+        weights_BKN = torch.stack([view.coefficients(lengths_B, features_BND.shape[1]) for view in ranked], dim=1)
+        return rank_weighted_sum(features_BND, lengths_B, weights_BKN)

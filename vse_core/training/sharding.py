@@ -10,11 +10,13 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from vse_core.distributed import rank
 from vse_core.encoders.image import FeatureEncoder
-from vse_core.encoders.layers import layers_of
 from vse_core.torch_internals import begin_at_the_root
 
 # What the encoders call their pretrained networks.
 _NETWORKS = ("bert", "backbone", "tower")
+_OF_RESNET = ("layer1", "layer2", "layer3", "layer4")
+# The share of a network's parameters that its list of layers has at least.
+_MOST = 0.8
 
 
 def shard(model: nn.Module) -> None:
@@ -31,7 +33,7 @@ def shard(model: nn.Module) -> None:
         parameter.data = parameter.data.contiguous()
     for name, network in model.named_modules():
         if name.rpartition(".")[2] in _NETWORKS:
-            for layer in layers_of(network):
+            for layer in _layers(network):
                 fully_shard(network.get_submodule(layer))
     for encoder in model.modules():
         if isinstance(encoder, FeatureEncoder):
@@ -88,3 +90,31 @@ def clip_gradients(parameters: Sequence[nn.Parameter], most: float) -> Tensor:
 
 def _is_share(tensor: Tensor) -> TypeGuard[DTensor]:
     return isinstance(tensor, DTensor)
+
+
+def _layers(network: nn.Module) -> list[str]:
+    """Return the names of a network's layers or stages, first to last; ValueError if it has no list of them.
+
+    They are a ResNet's layer1 to layer4, otherwise the entries of its largest list of modules, or, of networks without
+    such lists (timm's), the children of the innermost module that nearly all parameters are in.
+    """
+    modules = dict(network.named_modules())
+    for name, module in modules.items():
+        if all(hasattr(module, layer) for layer in _OF_RESNET):
+            return [f"{name}.{layer}".lstrip(".") for layer in _OF_RESNET]
+    # A list inside a numbered part is one of its branches, none of layers.
+    outer = {name: module for name, module in modules.items() if not any(part.isdigit() for part in name.split("."))}
+    lists = {name: module for name, module in outer.items() if isinstance(module, nn.ModuleList)}
+    if lists:
+        largest = max(lists, key=lambda name: _size(lists[name]))
+        return [f"{largest}.{i}" for i in range(len(lists[largest]))]
+    name, children = "", dict(network.named_children())
+    while (most := max(children, key=lambda child: _size(children[child]), default=None)) is not None:
+        if _size(children[most]) < _MOST * _size(network):
+            return [f"{name}{child}" for child in children if _size(children[child])]
+        name, children = f"{name}{most}.", dict(children[most].named_children())
+    raise ValueError(f"{type(network).__name__} has no list of stages or layers to be told apart")
+
+
+def _size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from vse_core.distributed import average_gradients
-from vse_core.losses.global_loss import GlobalLoss, LossResult
+from vse_core.losses.global_pairs import GlobalLoss, LossResult
 from vse_core.torch_internals import step_if_finite
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.sharding import clip_gradients

@@ -16,8 +16,7 @@ from pipelines.kinds.kind import TWO_TOWERS
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageDir, StageError, StageReport
 from preprocessing.datasets import Caption, Record
-from vse_core.evaluation.recall import evaluate_ensemble as mean_of_similarities
-from vse_core.evaluation.recall import evaluate_retrieval
+from vse_core.evaluation.recall import evaluate_retrieval, rank_retrieval
 
 IMAGES = 40
 
@@ -71,7 +70,7 @@ def test_rows_of_the_members_and_of_the_mean_of_their_similarities(
 ) -> None:
     report = evaluate(config, members[:2])
     first, second = gallery_of(1, 1, 8, list(range(IMAGES))), gallery_of(2, 3, 6, list(range(IMAGES)))
-    expected = mean_of_similarities([(g.images_BKD, g.texts_CD) for g in (first, second)], 2)
+    expected = rank_retrieval([(g.images_BKD, g.texts_CD) for g in (first, second)], 2)[1].result()
     alone = [evaluate_retrieval(g.images_BKD, g.texts_CD, 2) for g in (first, second)]
     assert report.summary.startswith(f"2 models together: dev RSUM {expected.rsum:.1f} (")
     assert report.summary.endswith(") over 40 images and 80 captions")

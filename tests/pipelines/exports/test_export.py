@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModel, BertConfig, ViTConfig
 
-from pipelines.exports.export import export_bundle, main
+from pipelines.exports.export import export_bundle, main, push_folder
 from pipelines.inference.embedder import Embedder, write_extractor
 from pipelines.runtime.stage import StageError
 from preprocessing.captions import SubwordTokenizer, save_caption_encoder
@@ -18,7 +18,7 @@ from preprocessing.features.images import load_image
 from tests.dual_encoders import SIDE, dual_specification, write_dual_encoder
 from tests.pipelines.tiny_bundle import write_tiny_bundle, write_tiny_unified_bundle
 from vse_core.encoders.pretrained import architecture_of
-from vse_core.models import build_model, hub, load_weights
+from vse_core.models import build_model, load_weights
 from vse_core.models.onnx import OnnxError, export_onnx, onnx_difference
 
 TEXTS = ["a red circle", "two small blue squares above a big green triangle on the left", "a square"]
@@ -181,8 +181,8 @@ def test_a_folder_is_pushed(exported: Path, monkeypatch: pytest.MonkeyPatch) -> 
             calls.append(("files", sorted(path.name for path in Path(folder_path).iterdir())))
             return f"https://hub/{repo_id}"
 
-    monkeypatch.setattr(hub, "HfApi", Api)
-    assert hub.push_folder(exported, "me/vse", private=True) == "https://hub/me/vse"
+    monkeypatch.setattr("huggingface_hub.HfApi", Api)
+    assert push_folder(exported, "me/vse", private=True) == "https://hub/me/vse"
     assert calls[0] == ("create", ("me/vse", True, True))
     assert {"README.md", "model", "extractor"} <= set(calls[1][1])
 

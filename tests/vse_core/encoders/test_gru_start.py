@@ -72,5 +72,3 @@ def test_encoders_take_a_start():
     pooling = build_pooling("last", 8)
     assert BiGRUEncoder(9, 8, pooling, 4, directions=1, start="orthogonal").rnn.bias_ih_l0.eq(0).all()
     assert ComponentEncoder(9, 8).combiner.gru.bias_ih_l0.tolist() == [0.0] * 8 + [1.0] * 8 + [0.0] * 8
-    with pytest.raises(ValueError, match="must be one of published, bias, orthogonal, orthogonal_bias, got 'glorot'"):
-        BiGRUEncoder(9, 8, pooling, 4, start="glorot")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vse_core.evaluation.recall as recall
-from vse_core.evaluation.recall import evaluate_ensemble, evaluate_retrieval
+from vse_core.evaluation.recall import evaluate_retrieval, rank_retrieval
 
 
 def as_one_model(mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -34,7 +34,7 @@ def test_the_mean_matrix_decides_ties_included(counts: list[int], views: list[in
     mean = torch.tensor(matrices).sum(dim=0) / len(views)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recall, "TILE_ELEMENTS", 12)
-        assert evaluate_ensemble(members, counts) == evaluate_retrieval(*as_one_model(mean), counts)
+        assert rank_retrieval(members, counts)[1].result() == evaluate_retrieval(*as_one_model(mean), counts)
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_the_mean_matrix_decides_ties_included(counts: list[int], views: list[in
 )
 def test_members_must_share_images_and_captions(members: list[tuple[torch.Tensor, torch.Tensor]]):
     with pytest.raises(ValueError, match="members of an ensemble share images and captions"):
-        evaluate_ensemble(members)
+        rank_retrieval(members)

@@ -7,7 +7,7 @@ from tests.vse_core.training.tiny_levels import levels_batch, tiny_levels
 from vse_core.evaluation import members
 from vse_core.evaluation.directions import rank_direction
 from vse_core.evaluation.ranks import RelevantItems
-from vse_core.evaluation.recall import evaluate_ensemble, rank_retrieval
+from vse_core.evaluation.recall import rank_retrieval
 from vse_core.losses.hierarchical import TextLevels, VideoLevels, level_similarities
 
 # Captions 0 and 3 belong to video 0; caption 4 to videos 1 and 2.
@@ -56,7 +56,7 @@ def test_an_ensemble_of_levels_and_embeddings_takes_the_mean() -> None:
     videos, texts, sims = levels()
     images_BD, texts_CD = torch.randn(5, 4, dtype=torch.float64), torch.randn(7, 4, dtype=torch.float64)
     mean = (torch.tensor(sims) + images_BD @ texts_CD.T) / 2
-    found = evaluate_ensemble([(videos, texts), (images_BD, texts_CD)], [1, 1, 2, 1, 2])
+    found = rank_retrieval([(videos, texts), (images_BD, texts_CD)], [1, 1, 2, 1, 2])[1].result()
     first = mean.argmax(dim=1).tolist()
     owners = [0, 1, 2, 2, 3, 4, 4]
     assert found.image_to_text.r01 == pytest.approx(100 * sum(owners[t] == v for v, t in enumerate(first)) / 5)

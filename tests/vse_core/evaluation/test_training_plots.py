@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vse_core.evaluation.training_plots import plot_convergence, plot_negatives
+from vse_core.evaluation.plots import plot_convergence, plot_negatives
 
 
 def test_convergence_has_a_line_and_a_star_for_each_run() -> None:

@@ -51,13 +51,12 @@ def test_every_loss_is_computed_in_float32_under_autocast(name: str):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("triplet", {"negatives": "some"}),
+        ("unified", {"negatives": "some"}),
         ("triplet", {"reduction": "max"}),
         ("triplet", {"marginn": 0.1}),
         ("multi_view", {"bound": "upper"}),
         ("multi_view", {"lam": 1.5}),
         ("adopt", {"variant": "fixed"}),
-        ("adopt", {"count": "few"}),
         ("adopt", {"constant": 0}),
         ("infonce", {"temperature": 0.0}),
     ],

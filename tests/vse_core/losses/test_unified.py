@@ -218,7 +218,7 @@ def test_the_weights_of_equation_4_hold_while_all_negatives_count(negatives: str
 
 @pytest.mark.parametrize(
     "options",
-    [{"negatives": "some"}, {"object_weight": -1.0}, {"relevance_temperature": 0.0}],
+    [{"object_weight": -1.0}, {"relevance_temperature": 0.0}],
 )
 def test_bad_options_are_refused(options: dict[str, object]):
     with pytest.raises(ValueError, match="must"):

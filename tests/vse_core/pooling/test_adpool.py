@@ -1,11 +1,13 @@
 """ADPOOL in its three variants against the written-out steps of the paper and of the released code."""
 
+from typing import get_args
+
 import pytest
 import torch
 
 from tests.vse_core.pooling.gradients import assert_same
 from vse_core.pooling import build_pooling
-from vse_core.pooling.adpool import VARIANTS, AdaptivePooling
+from vse_core.pooling.adpool import AdaptivePooling, Variant
 
 SETS = torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LENGTHS = torch.tensor([6, 1, 4, 3])
@@ -47,7 +49,7 @@ def levels(module: AdaptivePooling, features: torch.Tensor, lengths: torch.Tenso
     return torch.stack(tokens), torch.stack(embeddings)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", get_args(Variant))
 def test_output_and_every_gradient(variant: str):
     module = make(variant)
     features = SETS.clone().requires_grad_()
@@ -79,7 +81,7 @@ def test_recorded_numbers(variant: str, token: list[float], fused: list[float] |
 
 
 @pytest.mark.parametrize("share", [0, 0.25, 1.0, "random"])
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", get_args(Variant))
 def test_a_fixed_balance_is_the_weight_of_the_token_level(variant: str, share: float | str):
     torch.manual_seed(3)
     module = AdaptivePooling(5, variant, share).double()

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from tests.vse_core.pooling.gradients import assert_same
 from vse_core.pooling import build_pooling
-from vse_core.pooling.gpo import rank_codes
-from vse_core.pooling.gpo_generators import TransformerGenerator
+from vse_core.pooling.gpo import TransformerGenerator, rank_codes
 
 DIM = 6
 SETS = torch.randn(4, 7, DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -8,8 +8,7 @@ import torch
 from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.training.collapse import CollapseDetector, CollapseError
-from vse_core.training.optim import build_optimizer
-from vse_core.training.schedule import constant, cosine_decay, step_decay, with_warmup
+from vse_core.training.optim import build_optimizer, constant, cosine_decay, step_decay, with_warmup
 from vse_core.training.state import Progress, load_state, optimizer_tensors, save_state
 from vse_core.training.step import LocalBatch, training_step
 

@@ -15,7 +15,7 @@ from pipelines.evaluation.protocols.video import different
 from pipelines.runtime.stage import StageError
 from tests.pipelines.evaluation.protocols.galleries import best_rank, coarse_gallery, records_of, scores
 from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, PublishedProtocol
-from vse_core.evaluation.recall import evaluate_ensemble
+from vse_core.evaluation.recall import rank_retrieval
 
 PUBLISHED = {"flickr8k_1k": (1000,), "flickr30k_1k": (1000,), "coco_1k": (5000,), "coco_5k": (5000,)}
 
@@ -31,7 +31,7 @@ def test_retrieval_leaves_a_row_for_every_query(tmp_path: Path) -> None:
     galleries = [coarse_gallery(records, 2, 3, 0), coarse_gallery(records, 1, 4, 1)]
     found = retrieval(Embedded(galleries, "dev", tmp_path), 1)
     members = [(gallery.images_BKD, gallery.texts_CD) for gallery in galleries]
-    expected = evaluate_ensemble(members, [len(record.captions) for record in records]).as_dict()
+    expected = rank_retrieval(members, [len(record.captions) for record in records])[1].result().as_dict()
     assert {name: found.metrics[name] for name in expected} == expected
     assert found.metrics["rsum_low"] < expected["rsum"] < found.metrics["rsum_high"]
 
@@ -60,7 +60,7 @@ def test_a_published_split_is_ranked_in_its_folds(
     records = records_of([[f"{c} of {image}" for c in range(5)] for image in range(20)])
     gallery = coarse_gallery(records, 1, 4, 0)
     found = RANKINGS[name](Embedded([gallery], "test", tmp_path, (1, 5)))
-    expected = evaluate_ensemble([(gallery.images_BKD, gallery.texts_CD)], 5, folds).as_dict()
+    expected = rank_retrieval([(gallery.images_BKD, gallery.texts_CD)], 5, (folds,))[folds].result().as_dict()
     assert {key: found.metrics[f"{name}/{key}"] for key in expected} == expected
     assert found.files[0].name == f"{name}_queries.parquet"
     ranks = pyarrow.parquet.read_table(found.files[0])["rank"].to_numpy()
