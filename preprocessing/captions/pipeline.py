@@ -17,11 +17,11 @@ class PipelineError(ValueError):
 def load_pipeline(name: str | None = None) -> Language:
     """Load a pipeline that tags, lemmatises and parses English captions, by a package's name or a saved one's folder.
 
-    The shipped one, which needs no download, labels dependencies after Universal Dependencies, spaCy's own English
-    pipelines after ClearNLP. PipelineError: nothing has this name, or it has no tagger, parser or lemmatizer.
+    It must label dependencies after Universal Dependencies, as the shipped one does; spaCy's own English pipelines do
+    not. PipelineError: nothing has this name, it has no tagger, parser or lemmatizer, or other labels.
     """
     what = f"no spaCy pipeline {name or str(SHIPPED)!r}: neither an installed package nor a complete folder"
-    remedy = f"run `python -m spacy download {name}`, or leave the name out for the shipped pipeline"
+    remedy = "install or correct it, or leave the name out for the shipped pipeline"
     # Thinc's own BLAS falls back to plain C on processors that it does not know: a third of NumPy's speed.
     with damage_as(PipelineError, what, remedy if name else "reinstall the package"), use_ops("numpy", use_blis=False):
         nlp = spacy.load(SHIPPED if name is None else name)
@@ -29,5 +29,10 @@ def load_pipeline(name: str | None = None) -> Language:
     if missing:
         raise PipelineError(
             f"the spaCy pipeline {name!r} has no {', '.join(missing)}; it has {', '.join(nlp.pipe_names)}"
+        )
+    if "obl" not in nlp.get_pipe("parser").labels or nlp.get_pipe("lemmatizer").mode != "rule":
+        raise PipelineError(
+            f"the spaCy pipeline {name!r} has other labels than those of Universal Dependencies, or no lemmatizer by "
+            "rules: train one with preprocessing/captions/english/train.py, or leave the name out for the shipped one"
         )
     return nlp

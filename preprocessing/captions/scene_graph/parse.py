@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 from preprocessing.captions.graph import SceneGraph, SceneObject
 from preprocessing.captions.scene_graph.arguments import Arguments
 from preprocessing.captions.scene_graph.attributes import find_attributes
-from preprocessing.captions.scene_graph.clearnlp import to_universal
 from preprocessing.captions.scene_graph.collapse import collapse
 from preprocessing.captions.scene_graph.corrections import correct
 from preprocessing.captions.scene_graph.lexicon import LEXICON
@@ -58,12 +57,11 @@ class ParsedCaption:
 def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -> Iterator[ParsedCaption]:
     """Parse captions with a spaCy pipeline, one after another, and read a scene graph from each.
 
-    Control characters and HTML are removed and runs of blanks become one; no caption raises an error. A pipeline that
-    lacks a dependency parser, parts of speech or lemmas is a ValueError.
+    Control characters and HTML are removed and runs of blanks become one; no caption raises an error.
     """
     lemmas = Lemmas(nlp)
     documents = (_document(nlp, text) for text in texts)
-    for doc, problem in nlp.pipe(documents, as_tuples=True, batch_size=batch_size, disable=lemmas.replaced):
+    for doc, problem in nlp.pipe(documents, as_tuples=True, batch_size=batch_size, disable=["lemmatizer"]):
         graph = SceneGraph() if problem == "not English" else extract_graph(doc, lemmas)
         tokens = [token.text_with_ws for token in doc]
         yield ParsedCaption(tokens, graph, problem or (None if graph.objects else "no objects"))
@@ -117,20 +115,17 @@ def is_foreign(text: str) -> bool:
 def extract_graph(doc: Doc, lemmas: Lemmas | None = None) -> SceneGraph:
     """Read objects, their attributes and their relations off the dependency parse of a caption.
 
-    The rules speak of labels of Universal Dependencies (as UD English EWT uses them; subtypes may be missing); parses
-    of spaCy's own English models are brought into that form first. Word lists, in English, tell what no label does:
-    quantifiers, prepositions of several words, places, persons.
+    The rules speak of labels of Universal Dependencies (as UD English EWT uses them; subtypes may be missing). Word
+    lists, in English, tell what no label does: quantifiers, prepositions of several words, places, persons.
 
     Differs from SceneGraphParser, which UniVSE uses: a noun may have several relations; the head of "a group of
     people" is "people"; "in front of" and "next to" relate nouns wherever they stand; a passive without agent, a
     relative clause and a verb that shares its subject with another one relate objects too; what is said of a noun by
     "is" is an attribute.
 
-    Offsets in the graph count the tokens. `lemmas` gives those of tokens that have none. Raises ValueError without
-    dependency heads and labels, parts of speech or lemmas.
+    Offsets in the graph count the tokens. `lemmas` gives those of tokens that have none.
     """
     tree = read_tree(doc, lemmas)
-    to_universal(tree)
     correct(tree)
     collapse(tree)
     # Conjuncts have the role of the first one: in "black and white dog", "white" is an "amod".

@@ -10,7 +10,7 @@ from preprocessing.captions.scene_graph.tree import OBLIQUES, SUBJECTS, Tree
 
 _NO_VERB = frozenset({"aux", "aux:pass", "cop", "case", "mark", "fixed", "compound", "flat", "cc", "amod"})
 _PAST_PARTICIPLE = frozenset({"VerbForm=Part", "Tense=Past"})
-_PARTICLES = frozenset({"obl", "nmod", "advmod", "prep"})
+_PARTICLES = frozenset({"obl", "nmod", "advmod"})
 
 
 def find_relations(tree: Tree, arguments: Arguments) -> tuple[Relation, ...]:

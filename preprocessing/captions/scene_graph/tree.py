@@ -13,7 +13,6 @@ from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 if TYPE_CHECKING:
     from spacy.language import Language
-    from spacy.pipeline import Lemmatizer
     from spacy.tokens import Doc
 
 _NO_TOKEN = -1
@@ -23,7 +22,6 @@ _ATTRIBUTES = ["HEAD", "DEP", "POS", "TAG", "MORPH", "LEMMA", "ORTH"]
 # Subtypes that the rules tell apart; any other one is cut off ("nsubj:outer" is read as "nsubj").
 _KEPT_SUBTYPES = frozenset({"nsubj:pass", "obl:agent", "nmod:poss", "acl:relcl", "compound:prt", "aux:pass"})
 _SCHEMES = yaml.safe_load(Path(__file__).with_name("schemes.yaml").read_text(encoding="utf-8"))
-RENAMED: dict[str, str] = _SCHEMES["renamed"]
 _SUBTYPES: dict[str, str] = _SCHEMES["subtypes"]
 _FEATURES_OF_TAG: dict[str, list[str]] = _SCHEMES["features_of_tag"]
 _GENITIVE_MARKERS = frozenset({"'s", "'", "’s", "’"})
@@ -163,40 +161,26 @@ _PARTS_OF_PREPOSITION = frozenset({"fixed", "det", "amod", "compound", "nummod",
 class Lemmas:
     """The lemmas that a pipeline's lemmatizer gives, each word's looked up once instead of for each token.
 
-    spaCy's lemmatizers that go by rules and tables look at a token's form, part of speech and features alone. They are
-    left out of the pipeline (`replaced` names them); others, which look at the sentence, stay in it.
+    It goes by rules and tables, and so looks at a token's form, part of speech and features alone.
     """
 
     def __init__(self, nlp: Language) -> None:
-        component: Any = dict(nlp.pipeline).get("lemmatizer")
-        by_tables = getattr(component, "mode", None) in ("rule", "lookup", "pos_lookup")
-        self._lemmatizer: Lemmatizer | None = component if by_tables else None
+        self._lemmatizer: Any = nlp.get_pipe("lemmatizer")
         self._known: dict[tuple[int, int, int], int] = {}
-        self.replaced = ["lemmatizer"] if by_tables else []
 
     def complete(self, doc: Doc, lemmas: list[int], words: list[tuple[int, int, int]]) -> list[int]:
         """Return the lemmas of a caption as spaCy's hashes: those that other components have given, if they are not 0.
 
         `words` are the form, part of speech and features of each token, as hashes.
         """
-        lemmatizer = self._lemmatizer
-        if lemmatizer is None:
-            return lemmas
         for token, word in zip(doc, words, strict=True):
             if word not in self._known:
-                self._known[word] = doc.vocab.strings.add(lemmatizer.lemmatize(token)[0])
-        found = [self._known[word] for word in words]
-        if lemmatizer.overwrite:
-            return found
-        return [lemma or table for lemma, table in zip(lemmas, found, strict=True)]
+                self._known[word] = doc.vocab.strings.add(self._lemmatizer.lemmatize(token)[0])
+        return [lemma or self._known[word] for lemma, word in zip(lemmas, words, strict=True)]
 
 
 def read_tree(doc: Doc, lemmas: Lemmas | None = None) -> Tree:
-    """Read the parse of a spaCy ``Doc``, its labels as they are but for the subtypes that no rule needs.
-
-    `lemmas` gives those of tokens that have none. Raises ValueError if heads and labels, parts of speech or lemmas are
-    missing.
-    """
+    """Read the parse of a spaCy ``Doc``, but for the subtypes that no rule needs; `lemmas` gives missing lemmas."""
     table = doc.to_array(_ATTRIBUTES)
     offsets = table[:, 0].astype("int64").tolist()
     heads = [token + offset if offset else _NO_TOKEN for token, offset in enumerate(offsets)]
@@ -211,16 +195,6 @@ def read_tree(doc: Doc, lemmas: Lemmas | None = None) -> Tree:
     if lemmas is not None:
         lemma_ids = lemmas.complete(doc, lemma_ids, list(zip(word_ids, pos_ids, morph_ids, strict=True)))
     base_forms, words = (_look_up(_lower, ids, lambda number: read(number).lower()) for ids in (lemma_ids, word_ids))
-    for found, what, component in (
-        (raw_labels, "dependency heads and labels", "a parser"),
-        (upos, "parts of speech", "a morphologizer, or a tagger with an attribute ruler,"),
-        (base_forms, "lemmas", "a lemmatizer"),
-    ):
-        if words and not any(found):
-            raise ValueError(
-                f"the document has no {what}, and a scene graph is read from them: parse it with a pipeline that has "
-                f"{component} before"
-            )
     sentences = _cut_cycles(heads)
     labels = _look_up(_plain_labels, raw_labels, _plain)
     subtyped = any(":" in label for label in set(raw_labels))
