@@ -15,7 +15,7 @@ from transformers import (
     SiglipProcessor,
 )
 
-from preprocessing.captions import SubwordTokenizer
+from preprocessing.captions.subwords import SubwordTokenizer
 from tests.tokenizers import clip_bpe, library_tokenizer, train_on, unigram
 
 SIDE, POSITIONS = 32, 24

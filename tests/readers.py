@@ -31,7 +31,6 @@ from pipelines.stages.extract.shards import _read as read_newest
 from pipelines.tracking.runs import _recorded
 from pipelines.tracking.tracker import PENDING, read_pending
 from pipelines.tuning.results import Results, Trial, read_results, write_results
-from preprocessing.captions import SubwordTokenizer, TokenizerError, Vocabulary, VocabularyError
 from preprocessing.captions.adversarial.files import (
     Adversarial,
     AdversarialError,
@@ -41,6 +40,8 @@ from preprocessing.captions.adversarial.files import (
 from preprocessing.captions.graph_shards import counts_path, read_captions, read_counts
 from preprocessing.captions.pools import Pools, PoolsError
 from preprocessing.captions.role_graphs import RoleGraphError, read_role_graphs
+from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError
+from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
 from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.datasets.coco import read_instances

@@ -44,7 +44,7 @@ def _prepare(
         "adversarial_captions": report.adversarials,
         # Of three attacks on every caption.
         "adversarial_attacks": report.captions,
-        "adversarial_attacks_impossible": sum(report.impossible.values()),
+        "adversarial_attacks_impossible": report.impossible,
     }
     return caption_encoder, facts
 

@@ -116,7 +116,7 @@ class ComponentEmbedder:
         return [Vocabulary.UNK if word_id is None else word_id for word_id in found]
 
     def _graphs(self, texts: Sequence[str]) -> list[SceneGraph]:
-        from preprocessing.captions.scene_graph import parse_captions
+        from preprocessing.captions.scene_graph.parse import parse_captions
 
         return [parsed.graph for parsed in parse_captions(self._parser, texts, _TEXTS_AT_ONCE)]
 

@@ -101,10 +101,6 @@ class RelationTable:
             self._words.append(ids)
         return self._numbers[lemma]
 
-    def word(self, number: int) -> str:
-        """Return the relation with this number."""
-        return self.lemmas[number]
-
     def read(self, triples: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Replace the relations of triples (..., 3) by their words: (..., L), filled up with :data:`NO_WORD`."""
         used, index = np.unique(triples[..., 1], return_inverse=True)

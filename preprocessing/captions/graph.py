@@ -1,14 +1,12 @@
 """The scene graph of a caption: objects with their attributes, and relations between them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 AttributeKind = Literal["adjective", "participle", "numeral", "quantifier"]
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(NamedTuple):
     """A property of an object, its word as written, in lower case; numerals and quantifiers count, others describe.
 
     The lemma of "smaller" is "small"; a participle stays as it is ("parked", "smiling").
@@ -19,8 +17,7 @@ class Attribute:
     kind: AttributeKind
 
 
-@dataclass(frozen=True, slots=True)
-class SceneObject:
+class SceneObject(NamedTuple):
     """A thing that a caption names: its noun as written ("rackets"), the base form, the `phrase` ("tennis rackets").
 
     `start` is the first token of the noun phrase in the caption, `end` the token after its last one. `is_scene` tells
@@ -36,8 +33,7 @@ class SceneObject:
     attributes: tuple[Attribute, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(NamedTuple):
     """A relation of one object to another, by their indices into the graph's objects.
 
     `words` are as written, in lower case: "standing in front of"; `lemma` is "stand in front of".
@@ -49,26 +45,21 @@ class Relation:
     lemma: str
 
 
-@dataclass(frozen=True, slots=True)
-class SceneGraph:
+class SceneGraph(NamedTuple):
     """Objects and relations of one caption; both empty if nothing was recognised."""
 
     objects: tuple[SceneObject, ...] = ()
     relations: tuple[Relation, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain lists, short enough to store millions of them: fields in the order of the classes above."""
-        objects = [
-            [o.word, o.lemma, o.phrase, o.start, o.end, o.is_scene, [[a.word, a.lemma, a.kind] for a in o.attributes]]
-            for o in self.objects
-        ]
-        return {"objects": objects, "relations": [[r.subject, r.object, r.words, r.lemma] for r in self.relations]}
+        """Return what JSON writes as short lists, fields in the order of the classes above."""
+        return self._asdict()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what :meth:`to_json` returned."""
         objects = tuple(
-            SceneObject(word, lemma, phrase, start, end, is_scene, tuple(Attribute(*fields) for fields in attributes))
-            for word, lemma, phrase, start, end, is_scene, attributes in data["objects"]
+            SceneObject(*fields, tuple(Attribute(*each) for each in attributes))
+            for *fields, attributes in data["objects"]
         )
         return cls(objects, tuple(Relation(*fields) for fields in data["relations"]))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from preprocessing.captions.adversarial.sentence import TokenizedCaption
 from preprocessing.captions.graph import SceneGraph
-from preprocessing.captions.scene_graph import ParsedCaption, parse_captions
+from preprocessing.captions.scene_graph.parse import ParsedCaption, parse_captions
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.shards.index import FIX, ShardError
 from preprocessing.shards.reader import read_records

@@ -1,8 +1,7 @@
 """Negatives of a caption's components: a word exchanged for one that makes them untrue of the image."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -87,9 +86,9 @@ class NegativeSampler:
         counts: NegativeCounts | None = None,
     ) -> None:
         counts = counts or NegativeCounts()
-        nouns = _Pool("nouns", pools.nouns, vocabulary)
-        adjectives = _Pool("adjectives", pools.adjectives, vocabulary)
-        relations = _Pool("relations", pools.relations, components.relations)
+        nouns = _Pool("nouns", pools.nouns, vocabulary.find)
+        adjectives = _Pool("adjectives", pools.adjectives, vocabulary.find)
+        relations = _Pool("relations", pools.relations, components.relations.find)
         of_pairs = [(adjectives, counts.pair_adjectives), (nouns, counts.pair_nouns)]
         of_triples = [(nouns, counts.subjects), (relations, counts.relations), (nouns, counts.objects)]
         self._image_C = images_C = components.image_C
@@ -149,26 +148,17 @@ def _true_triples(components: ComponentTable) -> tuple[npt.NDArray[np.int64], np
     return numbers_T, table_IX
 
 
-class _Names(Protocol):
-    """Names by number: words of a vocabulary, or relations."""
-
-    def find(self, word: str) -> int | None: ...
-
-    def word(self, token_id: int) -> str: ...
-
-
 class _Pool:
     """Words or relations to draw from: their ids ascending, at positions from 0."""
 
-    def __init__(self, name: str, words: Iterable[str], names: _Names) -> None:
-        ids = sorted(word_id for word in words if (word_id := names.find(word)) is not None)
+    def __init__(self, name: str, words: Iterable[str], find: Callable[[str], int | None]) -> None:
+        ids = sorted(word_id for word in words if (word_id := find(word)) is not None)
         if not ids:
             raise NegativesError(
                 f"the vocabulary has none of the pool's {name}: build it with the words of components as extra words"
             )
         self.name = name
         self.ids_P = np.array(ids, dtype=np.int32)
-        self.names = names
 
 
 class _Sort:
@@ -186,8 +176,6 @@ class _Sort:
         self.num_negatives = sum(count for _, count in exchanges)
         image_S = np.repeat(image_C, np.diff(starts))
         self._exchanges = [_Exchange(ids, image_S, column, *exchange) for column, exchange in enumerate(exchanges)]
-        for exchange in self._exchanges:
-            exchange.check(ids, [pool.names for pool, _ in exchanges])
 
     def exchange(self, rows: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
         """Return negatives of the components in these rows, shape (rows, negatives, width)."""
@@ -201,7 +189,7 @@ class _Sort:
 
 
 class _Exchange:
-    """One word of a sort's components exchanged for words of a pool.
+    """One word of a sort's components exchanged for words of a pool; NegativesError if a component has no negative.
 
     Components of an image that differ in this word alone forbid the same words of the pool. For a group of such, with
     forbidden positions f_0 < f_1 < ..., the k-th free position is k plus the number of all f_j - j up to k.
@@ -225,15 +213,11 @@ class _Exchange:
         self._first_G1 = np.searchsorted(forbidden, groups * self._stride)
         self._free_G = len(pool.ids_P) - np.diff(self._first_G1)
         self._shifted = forbidden - (np.arange(len(forbidden)) - self._first_G1[forbidden // self._stride])
-
-    def check(self, ids: npt.NDArray[np.int32], names: Sequence[_Names]) -> None:
-        """Raise NegativesError if a component has no negative; `names` has the names of each column."""
-        empty = np.flatnonzero(self._free_G[self._group_S] == 0)
-        if self.count and len(empty):
-            words = " ".join(of.word(number) for of, number in zip(names, ids[empty[0]].tolist(), strict=True))
+        empty = np.count_nonzero(self._free_G[self._group_S] == 0)
+        if count and empty:
             raise NegativesError(
-                f"all {len(self._pool.ids_P)} {self._pool.name} of the pool are true of an image in {words!r} "
-                f"({len(empty)} such components): lower pools.min_{self._pool.name}, so that it has more words"
+                f"all {len(pool.ids_P)} {pool.name} of the pool are true of the image in {empty} components: lower "
+                f"pools.min_{pool.name}, so that it has more words"
             )
 
     def words(self, rows: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:

@@ -6,7 +6,7 @@ C captions of a split, B of a batch; L words, A actions and E entities at most.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -80,16 +80,14 @@ class SpacedWords:
         return cls(Vocabulary.load(path))
 
 
-@dataclass(frozen=True, slots=True)
-class Phrase:
+class Phrase(NamedTuple):
     """One action or one entity: its role's index in `ROLES`, and its words' positions in the caption cut at spaces."""
 
     role: int
     words: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RoleGraph:
+class RoleGraph(NamedTuple):
     """One caption: actions and entities in the order of the file; `links`, the indices of an action and its entity."""
 
     actions: tuple[Phrase, ...]
@@ -148,7 +146,13 @@ class RoleGraphTable:
                     f"caption {caption!r:.80}: {words} words, cut at spaces, do not fit its role graph; the graphs "
                     "belong to other captions"
                 )
-            table._set_graph(row, graph)
+            actions = _set_words(graph.actions, table.actions_CAL[row])
+            entities = _set_words(graph.entities, table.entities_CEL[row])
+            for number, index in entities.items():
+                table.roles_CE[row, index] = graph.entities[number].role
+            for action, entity in graph.links:
+                if action in actions and entity in entities:
+                    table.linked_CAE[row, actions[action], entities[entity]] = True
         return table
 
     def save(self, directory: Path) -> None:
@@ -172,15 +176,6 @@ class RoleGraphTable:
             "roles_CE": self.roles_CE[captions_B],
             "linked_CAE": self.linked_CAE[captions_B],
         }
-
-    def _set_graph(self, row: int, graph: RoleGraph) -> None:
-        actions = _set_words(graph.actions, self.actions_CAL[row])
-        entities = _set_words(graph.entities, self.entities_CEL[row])
-        for number, index in entities.items():
-            self.roles_CE[row, index] = graph.entities[number].role
-        for action, entity in graph.links:
-            if action in actions and entity in entities:
-                self.linked_CAE[row, actions[action], entities[entity]] = True
 
 
 def _set_words(phrases: tuple[Phrase, ...], words_PL: npt.NDArray[np.bool_]) -> dict[int, int]:

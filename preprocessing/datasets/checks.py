@@ -60,12 +60,6 @@ def require_image_folders(folders: Mapping[str, str | Path], what: str) -> tuple
         raise DatasetError(f"{what}: {error}") from error
 
 
-def require_split(split: str, splits: tuple[str, ...]) -> None:
-    """Raise DatasetError, listing the splits there are, unless `split` is one of them."""
-    if split not in splits:
-        raise DatasetError(f"there is no split {split!r}; this dataset has {', '.join(splits)}")
-
-
 def image_path(folder: str, name: object, where: str) -> str:
     """Return the address of image `name`, read at `where`, in `folder`: it may be missing, but not lead out of it."""
     return join(folder, str(Path(require_inner_name(name, f"{where}: image", DatasetError))))
@@ -91,14 +85,14 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def require_field(entry: object, field: str, kinds: type | tuple[type, ...], where: str) -> Any:
-    """Return `entry[field]`, checked to be of one of `kinds`; `where` is the place in the file."""
+def require_field(entry: object, field: str, kind: type, where: str) -> Any:
+    """Return `entry[field]`, checked to be of its `kind`; `where` is the place in the file."""
     if not isinstance(entry, dict):
         raise DatasetError(f"{where}: {type(entry).__name__} where an object is needed")
     if field not in entry:
         raise DatasetError(f"{where}: the field {field!r} is missing")
     value = entry[field]
-    if not isinstance(value, kinds) or isinstance(value, bool):
+    if not isinstance(value, kind) or isinstance(value, bool):
         raise DatasetError(f"{where}: the field {field!r} holds {value!r:.80}, which is a {type(value).__name__}")
     return value
 

@@ -11,7 +11,6 @@ from preprocessing.datasets.checks import (
     require_file,
     require_image_folders,
     require_new,
-    require_split,
 )
 from preprocessing.datasets.record import Caption, DatasetError, Record
 
@@ -50,7 +49,6 @@ class CocoDataset:
 
     def records(self, split: str) -> Iterator[Record]:
         """Yield the records of a split in the order of its file; a DatasetError names the malformed entry."""
-        require_split(split, self.splits)
         file = self._annotations[split]
         content = read_json_object(file)
         names = self._names(content, split)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path, PurePosixPath
 
-from preprocessing.datasets.checks import require_image_folders, require_split
+from preprocessing.datasets.checks import require_image_folders
 from preprocessing.datasets.record import Archive, Caption, DatasetError, Record
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.reading import damage_as, parse_json
@@ -36,7 +36,6 @@ class ImageShardsDataset:
 
     def archives(self, split: str) -> list[Archive]:
         """Return the archives of a split by name, from one listing of its folder."""
-        require_split(split, self.splits)
         folder = self._folders[split]
         found: list[Archive] = []
         for entry in _archives(folder):

@@ -9,7 +9,6 @@ from preprocessing.datasets.checks import (
     require_file,
     require_folder,
     require_new,
-    require_split,
 )
 from preprocessing.datasets.record import Caption, DatasetError, Record
 
@@ -40,7 +39,6 @@ class PrecomputedDataset:
 
     def records(self, split: str) -> Iterator[Record]:
         """Yield the records of a split, one an image, in the order of its files; a DatasetError says what is wrong."""
-        require_split(split, self.splits)
         captions_file, ids_file, features_file = (
             require_file(self._folder / f"{split}_{ending}", f"split {split!r}") for ending in _FILES
         )

@@ -55,7 +55,7 @@ class Dataset(Protocol):
         """Return the folder, a path or `s3://`, to which image URIs are relative in shards; "" if there is none."""
 
     def records(self, split: str) -> Iterator[Record]:
-        """Yield the records of a split in the order of its list or file; a DatasetError says what is malformed."""
+        """Yield the records of one of `splits` in the order of its file; a DatasetError says what is malformed."""
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet
 
-from preprocessing.datasets.checks import image_path, require_file, require_image_folder, require_split
+from preprocessing.datasets.checks import image_path, require_file, require_image_folder
 from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.reading import damage_as
 from preprocessing.storage.address import is_s3
@@ -51,7 +51,6 @@ class TableDataset:
 
     def records(self, split: str) -> Iterator[Record]:
         """Yield the records of a split in the order of its table; a DatasetError names the malformed row."""
-        require_split(split, self.splits)
         path = self._tables[split]
         seen: set[str] = set()
         for image, rows in groupby(self._rows(path), key=lambda row: row[1]):

@@ -34,7 +34,7 @@ from spacy.language import Language
 
 from preprocessing.captions.graph_shards import ParseSpec, parse_shard
 from preprocessing.captions.pipeline import load_pipeline
-from preprocessing.captions.scene_graph import parse_captions
+from preprocessing.captions.scene_graph.parse import parse_captions
 from preprocessing.datasets import Record, build_dataset
 from preprocessing.shards.writer import Sample, write_shard
 from preprocessing.storage.atomic import write_json_atomic

@@ -10,7 +10,8 @@ from pipelines.kinds.component_embedder import write_parser
 from pipelines.registry.models import BUNDLE_PARTS
 from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
 from pipelines.retrieval.gallery import Gallery, build_gallery
-from preprocessing.captions import Vocabulary, save_caption_encoder
+from preprocessing.captions.encoder import save_caption_encoder
+from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets import Record, build_dataset
 from preprocessing.features import TINY_RESNET, build_extractor
 from preprocessing.shards.reader import ShardReader

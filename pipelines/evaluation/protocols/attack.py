@@ -60,7 +60,7 @@ def evaluate_attacks(inputs: EvaluationInputs, attacks: Sequence[Attack]) -> Res
         files.append(inputs.directory / f"adversarial_{name}.jsonl")
         report = write_adversarials(files[-1], entries)
         metrics[f"attack/{name}_complete"] = float(report.complete)
-        metrics[f"attack/{name}_impossible"] = float(sum(report.impossible.values()))
+        metrics[f"attack/{name}_impossible"] = float(report.impossible)
         if not report.adversarials:
             continue
         false = _Captions(inputs, [text for entry in entries for text in entry.texts], f"attack: {name}")

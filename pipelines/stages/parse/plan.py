@@ -92,8 +92,8 @@ def _identity(pipeline: str | None) -> dict[str, str]:
         return {"package": str(pipeline), "version": metadata.version(str(pipeline)), "spacy": spacy}
     except metadata.PackageNotFoundError:
         raise ConfigError(
-            f"parsing.pipeline: there is no spaCy pipeline {pipeline!r}, neither installed nor as a folder; correct the "
-            "name, or leave it out for the one that ships"
+            f"parsing.pipeline: there is no spaCy pipeline {pipeline!r}, neither installed nor as a folder; correct "
+            "the name, or leave it out for the one that ships"
         ) from None
 
 

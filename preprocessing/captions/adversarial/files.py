@@ -1,11 +1,10 @@
 """Files of adversarial captions: a JSON line for each true caption and attack."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import open_atomic
@@ -32,34 +31,26 @@ class Adversarial:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AttackReport:
-    """Numbers of true captions, of those with all adversarial ones that were asked for, and of all adversarial ones.
-
-    `fewer` has the captions with some but too few, `impossible` those with none, by reason.
-    """
+class AttackReport(NamedTuple):
+    """Numbers of true captions, those with all adversarial ones asked for, those without, and of adversarial ones."""
 
     captions: int
     complete: int
+    impossible: int
     adversarials: int
-    fewer: dict[str, int]
-    impossible: dict[str, int]
 
 
 def write_adversarials(path: Path, adversarials: Iterable[Adversarial]) -> AttackReport:
     """Write one JSON line for each; the file appears when all are written. Captions without any have their line too."""
-    captions = complete = total = 0
-    fewer: Counter[str] = Counter()
-    impossible: Counter[str] = Counter()
+    captions = complete = impossible = total = 0
     with open_atomic(path) as file:
         for entry in adversarials:
             file.write(json.dumps(asdict(entry), ensure_ascii=False).encode() + b"\n")
             captions += 1
-            total += len(entry.texts)
             complete += not entry.reason
-            if entry.reason:
-                (fewer if entry.texts else impossible)[entry.reason] += 1
-    return AttackReport(captions, complete, total, dict(sorted(fewer.items())), dict(sorted(impossible.items())))
+            impossible += not entry.texts
+            total += len(entry.texts)
+    return AttackReport(captions, complete, impossible, total)
 
 
 def read_adversarials(path: Path) -> list[Adversarial]:

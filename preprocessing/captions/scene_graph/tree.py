@@ -109,15 +109,12 @@ class Tree:
         cases = self.children_with(token, ("case",))
         return sorted(cases + [part for case in cases for part in self.children_with(case, _PARTS_OF_PREPOSITION)])
 
-    def promote(self, successors: dict[int, tuple[int, str]], staying: Collection[int] = ()) -> None:
+    def promote(self, successors: dict[int, tuple[int, str]], staying: Collection[int]) -> None:
         """Let children take their heads' places.
 
         `successors` has for a token that gives its place up the child that takes it (chains are followed to the end),
         and its own label under that child. Children move to the successor, but for those that are `staying`.
         """
-        if not successors:
-            self.link()
-            return
         ends: dict[int, int] = {}
 
         def last(token: int) -> int:

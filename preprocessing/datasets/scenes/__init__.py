@@ -3,13 +3,12 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from preprocessing.datasets.checks import require_split
 from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.datasets.scenes.captions import caption_scene
-from preprocessing.datasets.scenes.layout import SCENES_PER_SPLIT, SPLIT_STARTS, Scene, compose_scene, split_of
+from preprocessing.datasets.scenes.layout import SPLIT_STARTS, Scene, compose_scene, split_of
 from preprocessing.datasets.scenes.render import encode_png, render_pixels
 
-__all__ = ["Scene", "ScenesDataset", "compose_scene", "parse_scene_uri", "render_scene", "scene_uri"]
+__all__ = ["Scene", "ScenesDataset", "compose_scene", "parse_scene_uri", "render_scene"]
 
 _URI = re.compile(r"scene://(\d{1,20})/(\d{1,10})", re.ASCII)
 
@@ -17,11 +16,6 @@ _URI = re.compile(r"scene://(\d{1,20})/(\d{1,10})", re.ASCII)
 def render_scene(seed: int, index: int) -> bytes:
     """Return the image of a scene as a PNG of 128 x 128 pixels; the same bytes every time and everywhere."""
     return encode_png(render_pixels(compose_scene(seed, index)))
-
-
-def scene_uri(seed: int, index: int) -> str:
-    """Return the image URI of a scene: `scene://SEED/INDEX`."""
-    return f"scene://{seed}/{index}"
 
 
 def parse_scene_uri(uri: str) -> tuple[int, int]:
@@ -43,13 +37,9 @@ class ScenesDataset:
     def __init__(self, seed: int, images: Mapping[str, int]) -> None:
         if not 0 <= seed < 2**64:
             raise DatasetError(f"scenes dataset, 'seed': {seed!r} is not a whole number in 0 .. 2**64 - 1")
-        for split, count in images.items():
+        for split in images:
             if split not in SPLIT_STARTS:
                 raise DatasetError(f"scenes dataset, 'images': split {split!r} is none of {', '.join(SPLIT_STARTS)}")
-            if not 1 <= count <= SCENES_PER_SPLIT:
-                raise DatasetError(
-                    f"scenes dataset, 'images.{split}': {count!r} is not a whole number in 1 .. {SCENES_PER_SPLIT}"
-                )
         self.splits = tuple(images)
         self.root = ""  # the URIs of scenes stand alone
         self._seed = seed
@@ -57,10 +47,9 @@ class ScenesDataset:
 
     def records(self, split: str) -> Iterator[Record]:
         """Yield the scenes of a split in the order of their index."""
-        require_split(split, self.splits)
         start = SPLIT_STARTS[split]
         for index in range(start, start + self._images[split]):
             image_id = f"{self._seed}-{index}"
             texts = caption_scene(compose_scene(self._seed, index))
             captions = tuple(Caption(f"{image_id}#{order}", text) for order, text in enumerate(texts))
-            yield Record(image_id, scene_uri(self._seed, index), split, captions)
+            yield Record(image_id, f"scene://{self._seed}/{index}", split, captions)

@@ -92,8 +92,7 @@ def _write_list(scene: Scene, draws: Draws) -> str:
 
 
 def _place(scene: Scene) -> str:
-    if scene.place is None:
-        raise ValueError("only a scene of one object has a place")
+    assert scene.place is not None
     row, column = scene.place
     return str(_WORDS["places"][row][column])
 

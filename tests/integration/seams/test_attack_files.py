@@ -64,7 +64,7 @@ def _read_data(pipeline: Pipeline) -> None:
 def _read_model(pipeline: Pipeline) -> None:
     """Find the checkpoint from which a training would resume and the best one, and read all of both."""
     from pipelines.training.checkpoints import newest_checkpoint
-    from preprocessing.captions import load_caption_encoder
+    from preprocessing.captions.encoder import load_caption_encoder
     from vse_core.digests import check_digests
     from vse_core.models import load_model
     from vse_core.training.state import read_progress

@@ -17,7 +17,7 @@ from pipelines.evaluation.named_models import NamedModel
 from pipelines.inference.embedder import Embedder, write_extractor
 from pipelines.runtime.stage import content_digest
 from pipelines.stages.preflight import check_before_start
-from preprocessing.captions import SubwordTokenizer
+from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.features import build_extractor
 from tests.dual_encoders import write_dual_encoder
 from tests.pipelines.training.test_text_encoders import bert_text, write_bert

@@ -13,7 +13,8 @@ from transformers import AutoModel, BertConfig, ViTConfig
 from pipelines.exports.export import export_bundle, main, push_folder
 from pipelines.inference.embedder import Embedder, write_extractor
 from pipelines.runtime.stage import StageError
-from preprocessing.captions import SubwordTokenizer, save_caption_encoder
+from preprocessing.captions.encoder import save_caption_encoder
+from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.features.images import load_image
 from tests.dual_encoders import SIDE, dual_specification, write_dual_encoder
 from tests.pipelines.tiny_bundle import write_tiny_bundle, write_tiny_unified_bundle

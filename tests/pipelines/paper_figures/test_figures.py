@@ -20,7 +20,8 @@ from pipelines.reporting.recorded import Point, RecordedRun
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageError
 from pipelines.tracking import PipelineRuns
-from preprocessing.captions import Vocabulary, save_caption_encoder
+from preprocessing.captions.encoder import save_caption_encoder
+from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets import Caption, Record
 from preprocessing.features import TINY_RESNET
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_bundle

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipelines.retrieval.gallery import ITEMS, Gallery, GalleryError, _records, build_gallery
-from preprocessing.captions import Vocabulary
+from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets import Caption, Record
 from preprocessing.shards.index import ShardError
 from preprocessing.shards.reader import ShardReader

@@ -13,7 +13,8 @@ from pipelines.runtime.stage import StageError
 from pipelines.stages.runner import plan_stages
 from pipelines.training.initial_weights import INITIAL, keep_initial, start_from_initial
 from pipelines.training.run_folder import RunFolder
-from preprocessing.captions import Vocabulary, save_caption_encoder
+from preprocessing.captions.encoder import save_caption_encoder
+from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.storage.mirror import Mirror
 from vse_core.digests import DIGESTS, DigestError
 from vse_core.models import build_model

@@ -15,7 +15,8 @@ from pipelines.kinds.words import build_caption_encoder
 from pipelines.stages.train import plan as train
 from pipelines.training.prepare import prepare
 from pipelines.training.trainer import Trainer
-from preprocessing.captions import CaptionEncoder, SubwordTokenizer, load_caption_encoder
+from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder
+from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.features import TINY_RESNET
 from preprocessing.shards.reader import ShardReader
 from tests.dual_encoders import write_dual_encoder

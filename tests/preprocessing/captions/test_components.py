@@ -74,7 +74,7 @@ def test_ids_by_caption(form: RelationForm, triples: list[str]) -> None:
     # No wider than the longest of the batch.
     assert components.select(np.array([2]))["triples_TL"].shape == (1, 3)
     assert components.select(np.array([1]))["triples_TL"].shape == (0, 3)
-    assert [components.relations.word(n) for n in components.triples_T3[:, 1]] == ["stand in front of", "on"]
+    assert [components.relations.lemmas[n] for n in components.triples_T3[:, 1]] == ["stand in front of", "on"]
     assert components.object_starts.tolist() == [0, 2, 2, 4]
     assert components.pair_starts.tolist() == [0, 2, 2, 3]
     assert components.triple_starts.tolist() == [0, 1, 1, 2]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from preprocessing.captions.pipeline import load_pipeline
-from preprocessing.captions.scene_graph import parse_captions
+from preprocessing.captions.scene_graph.parse import parse_captions
 from tests.preprocessing.captions.components_score import (
     DEVELOPMENT,
     GOLD,

@@ -4,13 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from preprocessing.captions import (
-    CaptionEncoder,
-    SubwordTokenizer,
-    Vocabulary,
-    load_caption_encoder,
-    save_caption_encoder,
-)
+from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder, save_caption_encoder
+from preprocessing.captions.subwords import SubwordTokenizer
+from preprocessing.captions.vocabulary import Vocabulary
 from tests.tokenizers import wordpiece
 
 PIECES = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PAD]", "dog", "##gy", "runs"]

@@ -198,9 +198,9 @@ def test_captions_without_components() -> None:
 
 def test_a_pool_with_nothing_to_draw_is_refused_at_once() -> None:
     components = ComponentTable.build(BUSY, VOCABULARY)
-    with pytest.raises(NegativesError, match=r"all 2 nouns .* in 'n0' \(7 such components\)"):
+    with pytest.raises(NegativesError, match=r"all 2 nouns .* in 7 components"):
         NegativeSampler(components, Pools(("n0", "n1"), ("a0", "a3"), ("r2",)), VOCABULARY, 0)
-    with pytest.raises(NegativesError, match=r"all 1 relations of the pool .* 'n0 r0 n1'"):
+    with pytest.raises(NegativesError, match="all 1 relations of the pool"):
         NegativeSampler(components, Pools(("n0", "n1", "n2", "n3"), ("a0", "a3"), ("r0",)), VOCABULARY, 0)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 from transformers import AutoTokenizer, BertConfig, BertTokenizer, SiglipTextConfig
 
-from preprocessing.captions import SubwordTokenizer, TokenizerError
+from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError
 from preprocessing.randomness import sample_rng
 from tests.custom_code import with_code_of_its_own
 from tests.tokenizers import bpe, clip_bpe, train_on, unigram, wordpiece, write_tokenizer

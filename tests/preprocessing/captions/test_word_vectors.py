@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preprocessing.captions import Vocabulary
+from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.captions.word_vectors import WordVectorsError, read_word_vectors
 
 VOCABULARY = Vocabulary.build(["dog beach café . runs"], min_count=1)

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from transformers import AutoImageProcessor, AutoModel, AutoTokenizer, BertConfig, BertModel
 
-from preprocessing.captions import SubwordTokenizer
+from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.loading.batch import pad_tokens
 from preprocessing.loading.pixels import decode_pixels, full_view
 from tests.dual_encoders import POSITIONS, SIDE, dual_specification, write_dual_encoder

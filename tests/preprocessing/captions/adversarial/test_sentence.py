@@ -1,7 +1,5 @@
 """Places in a caption, and changes of its words."""
 
-import dataclasses
-
 import pytest
 
 from preprocessing.captions.adversarial.sentence import (
@@ -98,9 +96,9 @@ def test_a_relation_is_looked_for_between_its_things_first() -> None:
     one = caption("on [a hill] and [a dog] (on|on) [a rug]")
     assert relation_span(one, one.graph.relations[0]) == (6, 7)
     passive = caption("[a ball] (chased by|chase) [a dog]")
-    turned = dataclasses.replace(passive.graph.relations[0], subject=1, object=0)
+    turned = passive.graph.relations[0]._replace(subject=1, object=0)
     assert relation_span(passive, turned) == (2, 4)
-    apart = dataclasses.replace(passive.graph.relations[0], words="chased dog")
+    apart = passive.graph.relations[0]._replace(words="chased dog")
     assert relation_span(passive, apart) is None
 
 

@@ -10,7 +10,7 @@ from preprocessing.captions.adversarial.sentence import TokenizedCaption
 from preprocessing.captions.adversarial.univse import UniVSEAttack, univse_attack
 from preprocessing.captions.adversarial.vse_c import VSECAttack, vse_c_attack
 from preprocessing.captions.pipeline import load_pipeline
-from preprocessing.captions.scene_graph import parse_captions
+from preprocessing.captions.scene_graph.parse import parse_captions
 from preprocessing.captions.vocabulary import tokenize
 from tests.preprocessing.captions.adversarial.training import lexicon
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from preprocessing.captions.scene_graph import extract_graph
+from preprocessing.captions.scene_graph.parse import extract_graph
 from tests.preprocessing.captions.scene_graph.parses import attributes, listed, objects, parsed, relations
 
 CASES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("constructions.yaml").read_text())

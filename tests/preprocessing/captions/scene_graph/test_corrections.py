@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from preprocessing.captions.scene_graph import extract_graph
+from preprocessing.captions.scene_graph.parse import extract_graph
 from tests.preprocessing.captions.scene_graph.parses import attributes, listed, objects, parsed, relations
 
 CASES: dict[str, dict[str, str]] = {

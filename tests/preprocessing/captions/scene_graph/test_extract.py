@@ -9,7 +9,7 @@ from spacy.tokens import Doc
 from spacy.vocab import Vocab
 
 from preprocessing.captions.graph import SceneGraph
-from preprocessing.captions.scene_graph import extract_graph
+from preprocessing.captions.scene_graph.parse import extract_graph
 from tests.preprocessing.captions.scene_graph.parses import listed, objects, parsed, relations
 
 

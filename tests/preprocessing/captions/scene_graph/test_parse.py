@@ -12,8 +12,7 @@ from spacy.language import Language
 from spacy.tokens import Doc
 
 from preprocessing.captions.graph import SceneGraph
-from preprocessing.captions.scene_graph import MAX_TOKENS, parse_captions
-from preprocessing.captions.scene_graph.parse import MAX_CHARACTERS, is_foreign
+from preprocessing.captions.scene_graph.parse import MAX_CHARACTERS, MAX_TOKENS, is_foreign, parse_captions
 from tests.preprocessing.captions.scene_graph.parses import objects
 
 
