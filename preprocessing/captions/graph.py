@@ -59,7 +59,7 @@ class SceneGraph(NamedTuple):
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what :meth:`to_json` returned."""
         objects = tuple(
-            SceneObject(*fields, tuple(Attribute(*each) for each in attributes))
+            SceneObject._make((*fields, tuple(map(Attribute._make, attributes))))
             for *fields, attributes in data["objects"]
         )
-        return cls(objects, tuple(Relation(*fields) for fields in data["relations"]))
+        return cls(objects, tuple(map(Relation._make, data["relations"])))
