@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Query, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
@@ -25,7 +24,7 @@ from pipelines.serving.queries import (
     require_json,
     require_single,
 )
-from pipelines.serving.request_error import RequestError, answer_error
+from pipelines.serving.request_error import RequestError
 from pipelines.serving.service import IMAGE_TYPES
 
 LOG = logging.getLogger(__name__)
@@ -33,8 +32,11 @@ LOG = logging.getLogger(__name__)
 # Calls a method of a replica of the model by its name; a refusal, a RequestError, is returned or raised.
 Ask = Callable[..., Awaitable[Any]]
 
-_PAGE = Path(__file__).with_name("page")
-_PAGE_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+_PAGES = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+}
 
 
 def build_app(ask: Ask) -> FastAPI:
@@ -46,20 +48,14 @@ def build_app(ask: Ask) -> FastAPI:
             raise found
         return found
 
-    handlers = {
-        RequestError: answer_error,
-        RequestValidationError: _answer_invalid,
-        HTTPException: _answer_http,
-        Exception: _answer_fault,
-    }
     app = FastAPIOffline(
         title="Image-text search",
         generate_unique_id_function=lambda route: route.name,
         description="Searches a gallery of images and captions with a text or an image.",
         redoc_url=None,
         redirect_slashes=False,
-        routes=[Route(path, _page(name)) for path, name in _PAGES.items()],
-        exception_handlers=handlers,
+        routes=[Route(path, _page(*page)) for path, page in _PAGES.items()],
+        exception_handlers=dict.fromkeys((RequestError, RequestValidationError, HTTPException, Exception), _answer),
         responses={"4XX": {"model": Refusal}, "5XX": {"model": Refusal}},
     )
     _add_searches(app, answered)
@@ -68,26 +64,22 @@ def build_app(ask: Ask) -> FastAPI:
 
 
 def _add_searches(app: FastAPI, ask: Ask) -> None:
-    @app.post("/search", tags=["searches"], dependencies=[Depends(require_json)])
-    async def search(query: TextQuery) -> Found:
+    @app.post("/search", tags=["searches"], dependencies=[Depends(require_json)], response_model=Found)
+    async def search(query: TextQuery) -> Any:
         """Search with a text."""
-        found: Found = await ask("search_text", query.text, query.k, query.target)
-        return found
+        return await ask("search_text", query.text, query.k, query.target)
 
-    @app.post("/search/image", tags=["searches"], dependencies=[Depends(require_single)])
-    async def search_image(image: UploadFile, query: Annotated[ImageQuery, Query()]) -> Found:
+    @app.post("/search/image", tags=["searches"], dependencies=[Depends(require_single)], response_model=Found)
+    async def search_image(image: UploadFile, query: Annotated[ImageQuery, Query()]) -> Any:
         """Search with an image."""
         if image.content_type not in IMAGE_TYPES:
             raise RequestError(415, f"image: its Content-Type has to be one of {', '.join(IMAGE_TYPES)}")
-        data = await image.read()
-        found: Found = await ask("search_image", data, image.content_type, query.k, query.target)
-        return found
+        return await ask("search_image", await image.read(), image.content_type, query.k, query.target)
 
-    @app.post("/relevance", tags=["searches"], dependencies=[Depends(require_json)])
-    async def relevance(query: RelevanceQuery) -> Maps:
+    @app.post("/relevance", tags=["searches"], dependencies=[Depends(require_json)], response_model=Maps)
+    async def relevance(query: RelevanceQuery) -> Any:
         """Locate the parts of a text in an image."""
-        maps: Maps = await ask("relevance", query.text, query.image_id)
-        return maps
+        return await ask("relevance", query.text, query.image_id)
 
 
 def _add_gallery(app: FastAPI, ask: Ask) -> None:
@@ -97,11 +89,10 @@ def _add_gallery(app: FastAPI, ask: Ask) -> None:
         await ask("facts")
         return {"status": "ok"}
 
-    @app.get("/model", tags=["service"])
-    async def model() -> ModelFacts:
+    @app.get("/model", tags=["service"], response_model=ModelFacts)
+    async def model() -> Any:
         """Describe the model and its gallery, and the limits of queries."""
-        facts: ModelFacts = await ask("facts")
-        return facts
+        return await ask("facts")
 
     shown: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}}}
 
@@ -112,35 +103,27 @@ def _add_gallery(app: FastAPI, ask: Ask) -> None:
         return Response(await ask("image", image_id), media_type="image/jpeg", headers=headers)
 
 
-_PAGES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
-
-
-def _page(name: str) -> Callable[[Request], Response]:
-    path = _PAGE / name
-    headers = {"Cache-Control": "no-cache"}
-    page = Response(path.read_bytes(), media_type=_PAGE_TYPES[path.suffix], headers=headers)
+def _page(name: str, media_type: str) -> Callable[[Request], Response]:
+    content = Path(__file__).with_name("page").joinpath(name).read_bytes()
+    page = Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
     return lambda _request: page
 
 
-async def _answer_invalid(_request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
-    return invalid(error).response()
-
-
-async def _answer_http(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
+async def _answer(request: Request, error: Exception) -> Response:
+    """Answer with the message of a refusal; an error of our own is logged under a number, which the client is told."""
+    if isinstance(error, RequestError):
+        return error.response()
+    if isinstance(error, RequestValidationError):
+        return invalid(error).response()
+    if not isinstance(error, HTTPException):
+        number = secrets.token_hex(4)
+        LOG.error("%s %s failed (%s)", request.method, request.url.path, number, exc_info=error)
+        message = f"this should not have happened; the server's log tells more under {number}"
+        return RequestError(500, message).response()
     if error.status_code == 405:
         message = f"{request.method} is not for this path; use {(error.headers or {}).get('Allow', 'another')}"
     elif error.status_code == 404:
         message = "nothing is at this path"
     else:
         message = f"the body cannot be read: {error.detail}"
-    return JSONResponse({"error": message}, error.status_code, error.headers)
-
-
-async def _answer_fault(request: Request, error: Exception) -> JSONResponse:
-    """Log the traceback of an error of our own under a number, and send the number to the client."""
-    number = secrets.token_hex(4)
-    LOG.error("%s %s failed (%s)", request.method, request.url.path, number, exc_info=error)
-    message = f"this should not have happened; the server's log tells more under {number}"
-    return JSONResponse({"error": message}, 500)
+    return RequestError(error.status_code, message, error.headers).response()

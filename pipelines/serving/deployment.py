@@ -100,7 +100,7 @@ def asking(handle: DeploymentHandle) -> Ask:
 
     async def ask(method: str, *arguments: Any) -> Any:
         try:
-            return await getattr(handle, method).remote(*arguments)
+            return await handle.ask.remote(method, *arguments)
         except RayTaskError:
             raise  # an error of our own
         except (RayError, RayServeException) as error:

@@ -9,16 +9,13 @@ from pipelines.retrieval.options import Target
 from pipelines.retrieval.search_model import load_search_model
 from pipelines.serving import limits
 from pipelines.serving.request_error import RequestError
-from pipelines.serving.service import Answer, ImageSearch, SearchService, TextSearch
+from pipelines.serving.service import Answer, Search, SearchService
 
 Result = TypeVar("Result")
 
 
 class SearchReplica:
-    """A model (NAME/VERSION, or the directory of a bundle or gallery) that answers requests.
-
-    A refusal is returned: Ray Serve would log an error.
-    """
+    """A model (NAME/VERSION, or the directory of a bundle or gallery) that answers requests."""
 
     def __init__(self, model: str, tracking_uri: str) -> None:
         self._service = SearchService(load_search_model(model, tracking_uri))
@@ -30,8 +27,11 @@ class SearchReplica:
         self._images = _Together(self._searching, lambda queries: self._service.search_images(queries))
 
     async def ask(self, method: str, *arguments: Any) -> Any:
-        """Call a method of this replica by its name, as the application does."""
-        return await getattr(self, method)(*arguments)
+        """Call a method of this replica by its name; a refusal is returned, as Ray Serve would log an error."""
+        try:
+            return await getattr(self, method)(*arguments)
+        except RequestError as refusal:
+            return refusal
 
     async def facts(self) -> dict[str, Any]:
         """Describe the model."""
@@ -39,34 +39,32 @@ class SearchReplica:
 
     async def search_text(self, text: str, k: int, target: Target) -> Answer:
         """Search with a text, together with the other texts that wait."""
-        return await self._texts.answer(TextSearch(text, k, target))
+        return await self._texts.answer(Search(text, k, target))
 
     async def search_image(self, data: bytes, kind: str, k: int, target: Target | None) -> Answer:
         """Search with an image file of a content type, together with the other images that wait."""
-        decoded = await _answered(self._decoding, self._service.decode, data, kind)
-        if isinstance(decoded, RequestError):
-            return decoded
-        return await self._images.answer(ImageSearch(decoded, k, target))
+        decoded = await _in_thread(self._decoding, self._service.decode, data, kind)
+        return await self._images.answer(Search(decoded, k, target))
 
-    async def image(self, image_id: str) -> bytes | RequestError:
+    async def image(self, image_id: str) -> bytes:
         """Return an image of the gallery as a JPEG."""
-        return await _answered(self._decoding, self._service.image, image_id)
+        return await _in_thread(self._decoding, self._service.image, image_id)
 
-    async def relevance(self, text: str, image_id: str) -> Answer:
+    async def relevance(self, text: str, image_id: str) -> dict[str, Any]:
         """Locate the parts of a text in an image of the gallery."""
-        return await _answered(self._searching, self._service.relevance, text, image_id)
+        return await _in_thread(self._searching, self._service.relevance, text, image_id)
 
 
 class _Together:
     """Passes the queries that wait at the same time to one call of `search`, in a thread."""
 
-    def __init__(self, threads: ThreadPoolExecutor, search: Callable[[Sequence[Any]], list[Answer]]) -> None:
+    def __init__(self, threads: ThreadPoolExecutor, search: Callable[[Sequence[Search]], list[Answer]]) -> None:
         self._threads = threads
         self._search = search
-        self._waiting: list[tuple[Any, asyncio.Future[Answer]]] = []
+        self._waiting: list[tuple[Search, asyncio.Future[Answer]]] = []
         self._work: asyncio.Task[None] | None = None
 
-    async def answer(self, query: Any) -> Answer:
+    async def answer(self, query: Search) -> Answer:
         """Return the answer to a query."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((query, answer))
@@ -92,11 +90,3 @@ class _Together:
 
 async def _in_thread(threads: ThreadPoolExecutor, work: Callable[..., Result], *arguments: Any) -> Result:
     return await asyncio.get_running_loop().run_in_executor(threads, work, *arguments)
-
-
-async def _answered(threads: ThreadPoolExecutor, work: Callable[..., Result], *arguments: Any) -> Result | RequestError:
-    """Work in a thread; a refusal is returned."""
-    try:
-        return await _in_thread(threads, work, *arguments)
-    except RequestError as refusal:
-        return refusal

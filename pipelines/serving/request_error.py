@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 
@@ -24,9 +23,3 @@ class RequestError(Exception):
     def response(self) -> JSONResponse:
         """Return `{"error": message}`."""
         return JSONResponse({"error": self.message}, self.status, self.headers)
-
-
-async def answer_error(_request: Request, error: Exception) -> JSONResponse:
-    """Answer a request with its refusal."""
-    assert isinstance(error, RequestError)
-    return error.response()

@@ -24,25 +24,18 @@ from vse_core.evaluation.unified import relevance
 # Content type -> Pillow's name, of the formats of browsers and cameras.
 IMAGE_TYPES = {"image/jpeg": "JPEG", "image/png": "PNG", "image/webp": "WEBP", "image/gif": "GIF"}
 
-# About 30 kB each.
-_IMAGES_CACHED = 512
-
+_IMAGES_CACHED = 512  # of about 30 kB
 
 Answer = dict[str, Any] | RequestError
 
 
-class TextSearch(NamedTuple):
-    """A search with a text for the k nearest images or captions."""
+class Search(NamedTuple):
+    """A search with a text or a decoded image for the k nearest images or captions.
 
-    text: str
-    k: int
-    target: Target
+    Without a target it is of an image, and finds captions if there are any.
+    """
 
-
-class ImageSearch(NamedTuple):
-    """A search with a decoded image for the k nearest captions or images, by default captions if there are any."""
-
-    image: Any
+    query: Any
     k: int
     target: Target | None = None
 
@@ -55,7 +48,7 @@ class SearchService:
         # The path of a model that is a folder is not for clients.
         self._name = Path(model.name).name if Path(model.name).is_dir() else model.name
         self._uris = {record.image_id: record.image_uri for record in model.gallery.records}
-        self._cached_image = lru_cache(_IMAGES_CACHED)(self._image)
+        self.image = lru_cache(_IMAGES_CACHED)(self._image)
 
     def warm_up(self) -> None:
         """Search once, so that the first client does not wait for what is loaded lazily."""
@@ -76,14 +69,14 @@ class SearchService:
             "image_types": list(IMAGE_TYPES),
         }
 
-    def search_texts(self, queries: Sequence[TextSearch]) -> list[Answer]:
+    def search_texts(self, queries: Sequence[Search]) -> list[Answer]:
         """Search with several texts at once; the answer to a text that the model cannot read is its refusal."""
         try:
-            queries_QVD = self._model.embed([query.text for query in queries], "text")
+            queries_QVD = self._model.embed([search.query for search in queries], "text")
         except QueryError as error:
             if len(queries) == 1:
                 return [RequestError(422, f"text: {error.reason}")]
-            return [answer for query in queries for answer in self.search_texts([query])]
+            return [answer for search in queries for answer in self.search_texts([search])]
         return self._found(queries_QVD, queries)
 
     def decode(self, data: bytes, content_type: str) -> Any:
@@ -99,13 +92,9 @@ class SearchService:
         except ImageError as error:
             raise RequestError(422, f"image: {error}") from error
 
-    def search_images(self, queries: Sequence[ImageSearch]) -> list[Answer]:
+    def search_images(self, queries: Sequence[Search]) -> list[Answer]:
         """Search with several images at once, which `decode` has returned."""
-        return self._found(self._model.embedder.embed_decoded([query.image for query in queries]), queries)
-
-    def image(self, image_id: str) -> bytes:
-        """Return an image of the gallery as a JPEG of at most 480 pixels a side, without its file's metadata."""
-        return self._cached_image(image_id)
+        return self._found(self._model.embedder.embed_decoded([search.query for search in queries]), queries)
 
     def relevance(self, text: str, image_id: str) -> dict[str, Any]:
         """Locate the objects, attributes and relations of a text in an image of the gallery (UniVSE, section 4.3).
@@ -132,19 +121,18 @@ class SearchService:
         queries_QD = components.embed_phrases(phrases)
         maps_QN = relevance(queries_QD, regions.of_view(0)) * rows * columns
         similarities_Q = queries_QD @ regions.image_KD[0]
+        answers = zip(phrases, similarities_Q.tolist(), maps_QN.round(decimals=3).tolist(), strict=True)
         found = [
             {"text": " ".join(phrase), "similarity": round(similarity, 4), "cells": cells}
-            for phrase, similarity, cells in zip(
-                phrases, similarities_Q.tolist(), maps_QN.round(decimals=3).tolist(), strict=True
-            )
+            for phrase, similarity, cells in answers
         ]
         return {"rows": rows, "columns": columns, "phrases": found}
 
-    def _found(self, queries_QVD: Tensor, queries: Sequence[TextSearch | ImageSearch]) -> list[Answer]:
+    def _found(self, queries_QVD: Tensor, queries: Sequence[Search]) -> list[Answer]:
         found: list[Answer] = []
         for query_1VD, query in zip(queries_QVD.split(1), queries, strict=True):
             try:
-                target = self._model.target_of("image", query.target)  # a text has named its target
+                target = self._model.target_of("image", query.target)
             except SearchError as error:
                 found.append(RequestError(422, str(error)))
                 continue
@@ -160,6 +148,7 @@ class SearchService:
         return uri
 
     def _image(self, image_id: str) -> bytes:
+        """Return an image of the gallery as a JPEG of at most 480 pixels a side, without its file's metadata."""
         uri = self._uri(image_id)
         try:
             return self._model.thumbnails[image_id].read_bytes()

@@ -26,7 +26,7 @@ from pipelines.serving.deployment import asking
 from pipelines.serving.guard import Guard
 from pipelines.serving.replica import SearchReplica
 from pipelines.serving.request_error import RequestError
-from pipelines.serving.service import Answer, SearchService, TextSearch
+from pipelines.serving.service import Answer, Search, SearchService
 from preprocessing.features.images import load_image
 from tests.pipelines.serving.bad_requests import BAD_REQUESTS, FORM, BadRequest, encoded, form
 from tests.pipelines.serving.conftest import guarded
@@ -127,7 +127,7 @@ def test_searches_that_wait_are_embedded_together(
     texts = ["a red ring", "!" * 200, *["a blue star"] * 38]
     batches, search = [], service.search_texts
 
-    def counting(queries: Sequence[TextSearch]) -> list[Answer]:
+    def counting(queries: Sequence[Search]) -> list[Answer]:
         batches.append(len(queries))
         return search(queries)
 
@@ -139,8 +139,8 @@ def test_searches_that_wait_are_embedded_together(
     assert max(batches) == 16
     assert isinstance(refused, RequestError)
     assert refused.status == 422
-    assert [first] == search([TextSearch(texts[0], 2, "images")])
-    assert [others[0]] == search([TextSearch(texts[2], 2, "images")])
+    assert [first] == search([Search(texts[0], 2, "images")])
+    assert [others[0]] == search([Search(texts[2], 2, "images")])
     assert all(other == others[0] for other in others)
 
 
@@ -157,10 +157,10 @@ def test_the_interface_describes_itself_and_needs_nothing_from_elsewhere(client:
 
 @pytest.mark.parametrize("error", [ActorDiedError(), DeploymentUnavailableError(DeploymentID("search"))])
 def test_without_a_replica_a_client_is_told_to_try_again(error: Exception) -> None:
-    async def fail() -> None:
+    async def fail(_method: str) -> None:
         raise error
 
-    handle = SimpleNamespace(facts=SimpleNamespace(remote=fail))
+    handle = SimpleNamespace(ask=SimpleNamespace(remote=fail))
     with TestClient(Guard(build_app(asking(handle)), None, None)) as client:  # type: ignore[arg-type]
         answer = client.get("/health")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
