@@ -39,7 +39,6 @@ _unpack_code()
 from pipelines.inference.embedder import Embedder, QueryError  # noqa: E402
 from vse_core.digests import DIGESTS, check_bundle  # noqa: E402
 
-_COLUMNS = ("text", "image", "features")
 _LISTED = "'text', 'image' and 'features'"
 _SHOWN = 120  # characters of a bad input in its message; a data URI may have millions
 
@@ -82,13 +81,10 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
                 row = rows[error.position]
                 shown = f" ({_shortened(cells[row])})" if isinstance(cells[row], str) else ""
                 raise MlflowException.invalid_parameter_value(f"row {row}{shown}: {error.reason}") from error
-            views = embedded_BKD.shape[1]
-            embeddings |= {
-                row: (vector, views) for row, vector in zip(rows, embedded_BKD.flatten(1).tolist(), strict=True)
-            }
+            for row, vector in zip(rows, embedded_BKD.flatten(1).tolist(), strict=True):
+                embeddings[row] = (vector, embedded_BKD.shape[1])
         ordered = [embeddings[row] for row in range(len(model_input))]
-        columns = {"embedding": [vector for vector, _ in ordered], "views": [views for _, views in ordered]}
-        return pd.DataFrame(columns, index=model_input.index)
+        return pd.DataFrame(ordered, columns=["embedding", "views"], index=model_input.index)
 
     def _embed(self, name: str, values: list[Any]) -> Tensor:
         """Embed the values of a column: (B, K, D); texts have one view."""
@@ -105,7 +101,7 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
 
 def _split_rows(model_input: pd.DataFrame) -> dict[str, dict[int, Any]]:
     """Return column -> row number -> cell; refuse rows with no cell or several."""
-    unknown = [str(name) for name in model_input.columns if name not in _COLUMNS]
+    unknown = [str(name) for name in model_input.columns if name not in ("text", "image", "features")]
     if unknown or not len(model_input.columns):
         raise MlflowException.invalid_parameter_value(
             f"the input needs some of the columns {_LISTED}; got {', '.join(unknown) or 'no column'}"
@@ -117,9 +113,9 @@ def _split_rows(model_input: pd.DataFrame) -> dict[str, dict[int, Any]]:
             found = " and ".join(f"'{name}'" for name in filled) or "none"
             raise MlflowException.invalid_parameter_value(f"row {row}: give one of {_LISTED}; got {found}")
         ((name, cell),) = filled.items()
-        if name != "features" and not isinstance(cell, str | bytes if name == "image" else str):
+        types, allowed = (str | bytes, "a string or bytes") if name == "image" else (str, "a string")
+        if name != "features" and not isinstance(cell, types):
             kind = type(cell).__name__
-            allowed = "a string or bytes" if name == "image" else "a string"
             raise MlflowException.invalid_parameter_value(f"row {row}: '{name}' must be {allowed}, got {kind}")
         given.setdefault(name, {})[row] = cell
     return given

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.retrieval.gallery import Gallery
-from preprocessing.storage import is_s3
+from preprocessing.storage.address import is_s3
 
 _ALL = (
     "mlflow",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -122,20 +121,15 @@ class Rollout:
             if state.failure and not state.answering:
                 raise StageError(f"the replicas of {self._served.title} do not start any more: {state.failure}")
         elif state.failure:
-            _tell(f"{self._wanted.title} cannot be loaded, {self._served.title} stays: {state.failure}")
+            say(f"{self._wanted.title} cannot be loaded, {self._served.title} stays: {state.failure}")
             self._refused, self._wanted = self._wanted, self._served
             self._replicas.deploy(self._served.model)
         elif state.is_settled:
-            _tell(f"{self._wanted.title} is served now, in place of {self._served.title}")
+            say(f"{self._wanted.title} is served now, in place of {self._served.title}")
             self._served = self._wanted
         if found not in (self._wanted, self._refused):
             self._wanted = found
             self._replicas.deploy(found.model)
         if news and news != self._told:
             self._told = news
-            _tell(news)
-
-
-def _tell(line: str) -> None:
-    say(line)
-    sys.stdout.flush()
+            say(news)

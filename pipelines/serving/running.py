@@ -2,10 +2,9 @@
 
 import argparse
 import signal
-import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,10 +32,9 @@ def run(options: argparse.Namespace, token: str | None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: interrupted.set())
     scale = Scale(options.replicas, options.max_replicas, options.gpus_per_replica, spare=int(options.follow))
+    host = f"[{options.host}]" if ":" in options.host else options.host
     with serving(served.model, tracking_uri, options.host, options.port, token, scale) as replicas:
-        host = f"[{options.host}]" if ":" in options.host else options.host
         say(f"{served.title} is served at http://{host}:{options.port}/ (end with Ctrl-C)")
-        sys.stdout.flush()
         Rollout(served, replicas, tracking_uri, follows).watch(interrupted)
 
 
@@ -64,18 +62,13 @@ def serving(
             yield replicas
 
 
-@contextmanager
-def _replicas(model: str, tracking_uri: str, scale: Scale) -> Iterator[Replicas]:
+def _replicas(model: str, tracking_uri: str, scale: Scale) -> AbstractContextManager[Replicas]:
     if find_spec("ray") is not None:
         from pipelines.serving.deployment import replicas_on_ray
 
-        with replicas_on_ray(model, tracking_uri, scale) as replicas:
-            yield replicas
-    elif scale != _ONE_REPLICA:
+        return replicas_on_ray(model, tracking_uri, scale)
+    if scale != _ONE_REPLICA:
         raise StageError("several replicas, shares of a GPU and --follow need Ray: pip install vse-pipeline")
-    else:
-        yield Replicas(
-            SearchReplica(model, tracking_uri).ask,
-            lambda _: None,  # without --follow it stays as it is
-            lambda: State(answering=1, is_settled=True, failure=""),
-        )
+    state = State(answering=1, is_settled=True, failure="")
+    # Without --follow nothing is deployed later.
+    return nullcontext(Replicas(SearchReplica(model, tracking_uri).ask, lambda _: None, lambda: state))
