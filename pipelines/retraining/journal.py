@@ -43,7 +43,7 @@ class Journal:
         chosen = self._read(self.of(identity) / START)
         if chosen is None:
             chosen = choose()
-            self._write(self.of(identity) / START, chosen)
+            self._record(self.of(identity) / START, chosen)
         return chosen
 
     def data(self, identity: str, split: str) -> DataManifest | None:
@@ -56,15 +56,12 @@ class Journal:
 
     def keep_data(self, identity: str, split: str, manifest: DataManifest) -> None:
         """Keep the hashes of a split."""
-        path = self.of(identity) / f"{split}.npz"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        manifest.save(path)
-        self._mirror.push(path)
+        self._write(self.of(identity) / f"{split}.npz", manifest.save)
 
     def finish(self, identity: str, record: Mapping[str, Any]) -> None:
         """Keep the record of a finished retraining, from now on the last one."""
-        self._write(self.of(identity) / RECORD, record)
-        self._write(self.folder / LAST, record)
+        self._record(self.of(identity) / RECORD, record)
+        self._record(self.folder / LAST, record)
 
     def status(self, outcome: str, **more: Any) -> None:
         """Write the status of this start.
@@ -72,15 +69,13 @@ class Journal:
         The outcome is running, nothing new, promoted, refused, failed or interrupted.
         """
         process = {"host": socket.gethostname(), "pid": os.getpid(), "at": now()}
-        self._write(self.folder / STATUS, {"outcome": outcome, **process, **more})
+        self._record(self.folder / STATUS, {"outcome": outcome, **process, **more})
 
     def log(self, outcome: str, text: str) -> None:
         """Add a line for a start that has ended."""
-        path = self.folder / LOG
-        path.parent.mkdir(parents=True, exist_ok=True)
         line = f"{now()}  {outcome:<11}  {' '.join(text.split())}\n"
-        write_bytes_atomic(path, (self._mirror.read(path) or b"") + line.encode())
-        self._mirror.push(path)
+        content = (self._mirror.read(self.folder / LOG) or b"") + line.encode()
+        self._write(self.folder / LOG, lambda path: write_bytes_atomic(path, content))
 
     def of(self, identity: str) -> Path:
         """Return the folder of a retraining."""
@@ -94,9 +89,12 @@ class Journal:
         with damage_as(StageError, f"{path} is not a record of a retraining", remedy):
             return unsealed(parse_json(data), path, remedy)
 
-    def _write(self, path: Path, content: Mapping[str, Any]) -> None:
+    def _record(self, path: Path, content: Mapping[str, Any]) -> None:
+        self._write(path, lambda path: write_json_atomic(path, sealed(content)))
+
+    def _write(self, path: Path, write: Callable[[Path], None]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json_atomic(path, sealed(content))
+        write(path)
         self._mirror.push(path)
 
 

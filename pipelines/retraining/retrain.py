@@ -101,6 +101,7 @@ def _train_and_judge(
             "ended": now(),
             "seconds": round(time.monotonic() - clock, 1),
             "start": start,
+            "changes": _changes(growth),
             "data": {split: _data_record(plans, split, each) for split, each in growth.items()},
             "decision": asdict(decision),
             "metrics": manifest_in(plans["evaluate"].directory)["metrics"],
@@ -191,11 +192,9 @@ def _log(record: dict[str, Any], tracker: Tracker) -> None:
 def _summary(record: dict[str, Any]) -> str:
     """Return the record in a line of text."""
     decision, start = record["decision"], record["start"]["version"]
-    names = [field.name for field in fields(DatasetDiff)]
-    growth = {split: DatasetDiff(**{name: data[name] for name in names}) for split, data in record["data"].items()}
     begun = "scratch" if start is None else f"version {start}"
     return (
-        f"version {decision['challenger']} from {begun}: {decision['reason']} [{_changes(growth)}; "
+        f"version {decision['challenger']} from {begun}: {decision['reason']} [{record['changes']}; "
         f"{record['seconds']:,.0f} s] {record['run']}"
     )
 

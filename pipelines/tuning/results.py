@@ -68,8 +68,7 @@ class Results:
 
     def best(self) -> Setting | None:
         """Return the setting with the highest mean RSUM; None if none could be trained."""
-        first = next(iter(self.by_setting()), None)
-        return first if first is not None and first.mean is not None else None
+        return next((setting for setting in self.by_setting() if setting.mean is not None), None)
 
 
 def write_results(results: Results, path: Path) -> None:
@@ -79,9 +78,9 @@ def write_results(results: Results, path: Path) -> None:
         rows = csv.writer(file)
         rows.writerow([*_FIXED, *RECALLS, *keys])
         for trial in results.trials:
-            fixed = [getattr(trial, name) for name in _FIXED]
-            fixed += [trial.recalls.get(name) for name in RECALLS]
-            cells = [*("" if value is None else value for value in fixed), *map(_json, trial.settings.values())]
+            cells = [getattr(trial, name) for name in _FIXED]
+            cells += [trial.recalls.get(name) for name in RECALLS]
+            cells += [json.dumps(value, sort_keys=True) for value in trial.settings.values()]
             rows.writerow([csv_cell(cell) if isinstance(cell, str) else cell for cell in cells])
 
 
@@ -100,10 +99,6 @@ def value_text(value: Any) -> str:
     if isinstance(value, Mapping):
         return " ".join(value_text(value[key]) for key in sorted(value, key=lambda key: (key != "name", key)))
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
 
 
 def _trial(row: dict[str, str]) -> Trial:

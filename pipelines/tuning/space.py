@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError
 
 from pipelines.config import ConfigError, PipelineConfig
 from pipelines.config.layers import Layer, merged, nested, override_layer, read_layer
@@ -29,23 +29,15 @@ class Domain(Strict):
         None, description="evenly between the logarithms of two numbers: for rates and temperatures"
     )
 
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Domain:
+    def _misfits(self) -> Iterator[str]:
         given = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"give one of values, uniform and log_uniform, got {' and '.join(given) or 'none'}")
-        return self
-
-    @field_validator("uniform", "log_uniform")
-    @classmethod
-    def _ordered(cls, bounds: tuple[float, float] | None, info: ValidationInfo) -> tuple[float, float] | None:
-        if bounds is None:
-            return None
-        if not bounds[0] < bounds[1]:
-            raise ValueError(f"the lower bound comes first, got {bounds[0]:g} and {bounds[1]:g}")
-        if info.field_name == "log_uniform" and bounds[0] <= 0:
-            raise ValueError(f"logarithms need numbers above 0, got {bounds[0]:g}")
-        return bounds
+            yield f"give one of values, uniform and log_uniform, got {' and '.join(given) or 'none'}"
+        bounds = self.uniform or self.log_uniform
+        if bounds is not None and not bounds[0] < bounds[1]:
+            yield f"the lower bound comes first, got {bounds[0]:g} and {bounds[1]:g}"
+        if self.log_uniform is not None and self.log_uniform[0] <= 0:
+            yield f"logarithms need numbers above 0, got {self.log_uniform[0]:g}"
 
     @property
     def extremes(self) -> tuple[Any, ...]:
@@ -74,22 +66,21 @@ class SearchConfig(Strict):
     concurrent: Int | None = Field(None, gt=0, description="trials at a time; by default as the cluster has room for")
     draw_seed: Int = Field(0, ge=0, description="seed of the draws")
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> SearchConfig:
+    def _misfits(self) -> Iterator[str]:
         given, other = ("rows", "space") if self.method == "rows" else ("space", "rows")
         if not getattr(self, given) or getattr(self, other):
-            raise ValueError(f"{given}: the method {self.method} needs it, and takes no {other}")
-        keys = {f"rows.{name}.{key}": key for name, row in self.rows.items() for key in row}
-        for shown, key in ({f"space.{key}": key for key in self.space} | keys).items():
+            yield f"{given}: the method {self.method} needs it, and takes no {other}"
+        keys = {f"space.{key}": key for key in self.space}
+        keys |= {f"rows.{name}.{key}": key for name, row in self.rows.items() for key in row}
+        for shown, key in keys.items():
             if key.partition(".")[0] not in _SEARCHABLE:
-                raise ValueError(
+                yield (
                     f"{shown}: can be searched are keys of {', '.join(_SEARCHABLE)}; "
                     "anything else needs shards of its own, and so a search of its own"
                 )
         for key, domain in self.space.items():
             if self.method == "grid" and domain.values is None:
-                raise ValueError(f"space.{key}: a grid needs `values`; for a range choose another method")
-        return self
+                yield f"space.{key}: a grid needs `values`; for a range choose another method"
 
     @property
     def domains(self) -> dict[str, Domain]:

@@ -28,7 +28,7 @@ from pipelines.stages.train.plan import finished_epochs
 from pipelines.stages.train.run import run as train
 from pipelines.tracking import PipelineRuns, end_children
 from pipelines.training.capacity import room_for
-from pipelines.tuning.results import Results, Trial
+from pipelines.tuning.results import Results, Trial, value_text
 from pipelines.tuning.space import Domain, SearchConfig, with_settings
 from vse_core.evaluation.protocols import RECALLS
 
@@ -133,7 +133,7 @@ def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
     config = with_settings(base, search.values_of(settings), seed)
     plans = plan_stages(config, last=TRAIN)
     plan = plans[TRAIN]
-    name = ", ".join(f"{key.rpartition('.')[2]} {_brief(value)}" for key, value in settings.items())
+    name = ", ".join(f"{key.rpartition('.')[2]} {value_text(value)}" for key, value in settings.items())
     with exclusive(config.mirror, plan.directory):
         finished = finished_epochs(plan)
         for metrics in finished:
@@ -158,36 +158,21 @@ def _drawn(drawn: Mapping[str, Any], seed: int) -> tuple[dict[str, Any], int]:
     return settings, int(drawn.get(_SEED, seed + drawn.get(TRIAL_INDEX, 0)))
 
 
-def _brief(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "-".join(_brief(part) for part in value.values())
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
 def _results(grid: ResultGrid, search: SearchConfig, config: PipelineConfig) -> Results:
     trials = []
     for result in grid:
         settings, seed = _drawn(result.config or {}, config.seed)
         settings = {key: settings[key] for key in search.domains if key in settings}
-        history = result.metrics_dataframe
-        metrics = result.metrics or {}
+        history, metrics = result.metrics_dataframe, result.metrics or {}
         problem = str(metrics.get("problem", "") or result.error or "")
-        trained = history is not None and METRIC in history and not problem
-        best = int(history[METRIC].idxmax()) if trained else 0
-        epochs = int(metrics.get("epoch", 0))
-        trials.append(
-            Trial(
-                trial=Path(result.path).name,
-                settings=settings,
-                seed=seed,
-                rsum=float(history[METRIC][best]) if trained else None,
-                recalls={name: float(history[name][best]) for name in RECALLS if name in history} if trained else {},
-                best_epoch=int(history["epoch"][best]) if trained else 0,
-                epochs=epochs,
-                stopped_early=not problem and epochs < config.training.epochs,
-                problem=problem,
-            )
-        )
+        is_trained = history is not None and METRIC in history and not problem
+        best: dict[str, Any] = history.loc[history[METRIC].idxmax()].to_dict() if is_trained else {}
+        rsum = float(best[METRIC]) if best else None
+        best_epoch, epochs = int(best.get("epoch", 0)), int(metrics.get("epoch", 0))
+        is_early = not problem and epochs < config.training.epochs
+        recalls = {name: float(best[name]) for name in RECALLS if name in best}
+        name = Path(result.path).name
+        trials.append(Trial(name, settings, seed, rsum, best_epoch, epochs, is_early, problem, recalls))
     return Results(sorted(trials, key=lambda trial: trial.trial))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from pipelines.retraining.promotion import Decision
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageError
 from pipelines.stages.extract import plan as extract
-from preprocessing.extraction.split_hashes import DatasetDiff
 from preprocessing.storage.errors import BusyError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,14 +47,13 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def train(config: PipelineConfig, journal: Any, identity: str, last: Any) -> dict[str, Any]:
         identities.append(identity)
-        data = {"train": asdict(DatasetDiff())}
         return {
             "identity": identity,
             "outcome": "refused",
             "ended": "today",
             "seconds": 1.0,
             "start": {"version": None},
-            "data": data,
+            "changes": "train as before",
             "decision": {"challenger": 2, "reason": "not better by more than chance"},
             "run": "http://mlflow/run",
         }
