@@ -15,12 +15,7 @@ from pipelines.config.features import Features
 from pipelines.config.layers import Layer, file_layers, merged, override_layer, preset_layers
 from pipelines.config.messages import explain
 from pipelines.config.model import ModelConfig, VocabularyConfig
-from pipelines.config.training import (
-    GRAPH_PROTOCOLS,
-    EvaluationConfig,
-    TrainingConfig,
-    TrainingSettings,
-)
+from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig, TrainingConfig, TrainingSettings
 from pipelines.kinds import KINDS, LossConfig, trained_kind
 from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
@@ -59,16 +54,15 @@ class TrackingConfig(Strict):
 
     uri: Annotated[str | None, AfterValidator(_tracking_uri)] = Field(
         None,
-        description="MLflow server or database; by default sqlite in work_dir, which is for one machine. A password "
-        "in it is not sent to other machines, which take the address from MLFLOW_TRACKING_URI",
+        description="MLflow server or database; by default sqlite in work_dir, for one machine. A password in it stays "
+        "on this machine, others take the address from MLFLOW_TRACKING_URI",
     )
     experiment: str | None = Field(
         None, min_length=1, max_length=256, description="experiment; by default the configuration's name"
     )
     artifacts: Address | None = Field(
         None,
-        description="where a new experiment keeps artifacts: s3://bucket/folder or a folder; by default the server's "
-        "own place, or work_dir next to a database",
+        description="s3://bucket/folder or a folder for a new experiment's artifacts; by default the server decides",
     )
 
 
@@ -76,26 +70,18 @@ class StorageConfig(Strict):
     """Where outputs are kept besides work_dir, so that any machine can resume.
 
     With an address every finished shard, sidecar, manifest and checkpoint is copied there under its path in work_dir.
-    work_dir is then a cache, which machines need not share: what is missing in one is copied from the address.
-
-    S3 itself is set up as for every AWS tool, in the environment or in ~/.aws, on every machine: AWS_ENDPOINT_URL (a
-    server of one's own), AWS_REGION, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or the machine's
-    role; AWS_CA_BUNDLE for a certificate of one's own; AWS_MAX_ATTEMPTS (8) for how often anything is tried.
+    work_dir is then a cache, which machines need not share: what is missing in one is copied from the address. S3
+    itself is set up as for every AWS tool, in the environment or in ~/.aws, on every machine (docs/s3.md).
     """
 
     address: Address | None = Field(
         None, description="s3://bucket/folder, or a folder that all machines see; by default work_dir is all there is"
     )
     cache_gb: Float | None = Field(
-        None,
-        gt=0,
-        description="10^9 bytes of shards that a machine keeps in work_dir, those used last; by default all",
+        None, gt=0, description="10^9 bytes of shards that a machine keeps in work_dir, those used last; by default all"
     )
-
     lease_seconds: Float = Field(
-        120.0,
-        ge=6,
-        description="seconds after which the work of a machine that was lost is free for another; renewed six times",
+        120.0, ge=6, description="seconds after which the work of a lost machine is free for another; renewed six times"
     )
 
     def _misfits(self) -> Iterator[str]:
@@ -107,24 +93,16 @@ class IndexConfig(Strict):
     """Search of a model's gallery."""
 
     kind: Literal["auto", "exact", "approximate"] = Field(
-        "auto",
-        description="compare a query with everything, or with what a graph (HNSW) leads to; auto: exactly up to 50,000 "
-        "vectors, views counted",
+        "auto", description="exact, or approximate by a graph (HNSW); auto: exact up to 50,000 vectors, views counted"
     )
 
 
 class CardConfig(Strict):
     """Entries of the model card that no stage can know."""
 
-    intended_use: str | None = Field(
-        None, min_length=1, description="uses that the model is meant for, and others that it is not"
-    )
-    data_licence: str | None = Field(
-        None, min_length=1, description="owners of images and captions, and the permitted use"
-    )
-    weights_licence: str | None = Field(
-        None, min_length=1, description="owners of the pretrained weights, and the permitted use"
-    )
+    intended_use: str | None = Field(None, min_length=1, description="uses that the model is meant for, and is not")
+    data_licence: str | None = Field(None, min_length=1, description="owners of images and captions, permitted use")
+    weights_licence: str | None = Field(None, min_length=1, description="owners of pretrained weights, permitted use")
 
 
 class RegistryConfig(Strict):
@@ -144,8 +122,7 @@ class RetrainConfig(Strict):
     """Retraining on a schedule."""
 
     start: Literal["champion", "scratch"] = Field(
-        "champion",
-        description="weights that training begins with: the champion's, if there is one, or those of `model`",
+        "champion", description="initial weights: the champion's, if there is one, or those of `model`"
     )
 
 
@@ -153,9 +130,7 @@ class RayConfig(Strict):
     """Where the work runs."""
 
     address: Annotated[str | None, AfterValidator(without_secret)] = Field(
-        None,
-        min_length=1,
-        description="HOST:PORT of a running cluster; by default the job's own, else one on this machine",
+        None, min_length=1, description="HOST:PORT of a cluster; by default the job's own, else one on this machine"
     )
 
 
@@ -169,13 +144,13 @@ class PipelineConfig(Strict):
     seed: Int = Field(0, ge=0, description="seed of initial weights, order of samples and augmentation")
     work_dir: AbsolutePath = Field(
         default_factory=lambda: Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work"),
-        description="folder for everything that is written; shared between the machines of a cluster, or with storage",
+        description="folder for all that is written; shared between the machines of a cluster, or with storage",
     )
     plugins: tuple[str, ...] = Field(
         (),
         exclude_if=lambda plugins: not plugins,
-        description="modules with parts of one's own (docs/extending.md), which are imported: NAME of NAME.py next to "
-        "this file, or of an importable module; installed packages join by themselves",
+        description="modules to import, with parts of one's own (docs/extending.md): NAME of NAME.py next to this "
+        "file, or of an importable module",
     )
     stages: tuple[Annotated[Named, Variants("name", "stage")], ...] = Field(
         (),
@@ -209,9 +184,9 @@ class PipelineConfig(Strict):
     @property
     def mirror(self) -> Mirror:
         """The work folder with its copy on the storage."""
-        limit = self.storage.cache_gb
-        room = None if limit is None else int(limit * 1e9)
-        return Mirror(self.work_dir, self.storage.address, room, self._is_dry_run, self.storage.lease_seconds)
+        storage = self.storage
+        room = None if storage.cache_gb is None else int(storage.cache_gb * 1e9)
+        return Mirror(self.work_dir, storage.address, room, self._is_dry_run, storage.lease_seconds)
 
     @property
     def tracking_uri(self) -> str:
@@ -321,9 +296,7 @@ class PipelineConfig(Strict):
 
 
 def load_config(path: Path | None, overrides: Sequence[str] = ()) -> PipelineConfig:
-    """Load a configuration.
-
-    Layers, later ones win: the preset that the file names, the files that it inherits, the file, the overrides.
+    """Load a configuration: its preset, the files that it inherits, itself, the overrides; later ones win.
 
     `overrides` are `key.in.dots=value` items, the value as YAML; without a path it is the embedded default, generated
     scenes. Raises ConfigError if anything about it is wrong; one message for all that was found.

@@ -34,12 +34,10 @@ class KarpathyDataset(DatasetSettings):
     """Karpathy and Fei-Fei's JSON for Flickr8k, Flickr30k and COCO (dataset_*.json)."""
 
     format: Literal["karpathy"]
-    images: Address = Field(
-        description="folder of the images, a path or s3://bucket/folder; COCO's subfolders are named in the JSON"
-    )
+    images: Address = Field(description="folder of the images, or s3://bucket/folder; the JSON names COCO's subfolders")
     annotations: AbsolutePath = Field(description="dataset_flickr8k.json, dataset_flickr30k.json or dataset_coco.json")
     restval: bool = Field(
-        True, description="train on COCO's restval as well (VSE-infinity: 113,287 images; UniVSE: 82,783 without)"
+        True, description="train on COCO's restval too (VSE-infinity: 113,287 images; UniVSE: 82,783)"
     )
     instances: tuple[AbsolutePath, ...] = Field(
         (), description="COCO's instances_*.json, whose labels UniVSE's retrieval by objects is tested on as well"
@@ -50,9 +48,7 @@ class CocoDataset(DatasetSettings):
     """COCO's own captions JSON, one file and one folder of images for each split."""
 
     format: Literal["coco"]
-    images: dict[str, Address] = Field(
-        description="split -> folder of its images, a path or s3://bucket/folder", min_length=1
-    )
+    images: dict[str, Address] = Field(description="split -> folder of its images, or s3://bucket/folder", min_length=1)
     annotations: dict[str, AbsolutePath] = Field(description="split -> its captions_*.json", min_length=1)
     instances: dict[str, AbsolutePath] = Field(
         {}, description="split -> its instances_*.json, whose labels UniVSE's retrieval by objects is tested on as well"
@@ -63,9 +59,7 @@ class TableDataset(DatasetSettings):
     """Tables with a row for each image and caption, the rows of an image together."""
 
     format: Literal["table"]
-    tables: dict[str, AbsolutePath] = Field(
-        description="split -> .csv or .tsv with a header (also .gz), or .parquet", min_length=1
-    )
+    tables: dict[str, AbsolutePath] = Field(description="split -> .csv, .tsv (also .gz) or .parquet", min_length=1)
     images: Address | None = Field(
         None, description="folder that the images are relative to: a path, or s3://bucket/folder; none for addresses"
     )
@@ -78,7 +72,7 @@ class ImageShardsDataset(DatasetSettings):
 
     format: Literal["webdataset"]
     folders: dict[str, Address] = Field(
-        description="split -> folder of its tar archives: a path, or s3://bucket/folder", min_length=1
+        description="split -> folder of its archives, or s3://bucket/folder", min_length=1
     )
 
 
@@ -88,12 +82,10 @@ class PrecomputedDataset(DatasetSettings):
     format: Literal["precomputed"]
     root: AbsolutePath = Field(description="folder of these files")
     images: Address | None = Field(
-        None,
-        description="folder of the photographs, a path or s3://bucket/folder, for contact sheets and figures alone",
+        None, description="folder of the photographs, or s3://bucket/folder, for contact sheets and figures alone"
     )
     id_mapping: AbsolutePath | None = Field(
-        None,
-        description="JSON file: image id -> name in `images`; by default id_mapping.json next to the folder `root`",
+        None, description="JSON file: image id -> name in `images`; by default id_mapping.json next to `root`"
     )
 
     @property
@@ -115,9 +107,7 @@ class HgrDataset(DatasetSettings):
 
     format: Literal["hgr"]
     root: AbsolutePath = Field(description="folder of the data set, such as MSRVTT")
-    network: str = Field(
-        min_length=1, description="whose features: the name of their folder in ordered_feature/SA (resnet152.pth)"
-    )
+    network: str = Field(min_length=1, description="folder of the features in ordered_feature/SA (resnet152.pth)")
 
 
 class ScenesDataset(DatasetSettings):

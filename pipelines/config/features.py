@@ -37,19 +37,13 @@ class FeatureSettings(Strict):
 
     batch_size: Int = Field(32, gt=0, description="images in a forward pass")
     shard_size: Int = Field(
-        500,
-        gt=0,
-        description="images in a shard, which a killed run repeats as a whole; of `webdataset` each archive is one",
+        500, gt=0, description="images in a shard, which a killed run repeats; each archive of `webdataset` is one"
     )
     actors: Int = Field(1, gt=0, description="extraction processes; each loads the network once")
     cpus_per_actor: Cpus = Field(1, description="CPU cores reserved for, and threads used by, an actor")
     gpus_per_actor: Gpus = Field(0, description="GPUs reserved for an actor; 0 computes on the CPU")
-    image_timeout: Seconds = Field(
-        60, description="seconds that loading and decoding an image may take; then it is skipped"
-    )
-    max_skipped: Float = Field(
-        0.5, ge=0, le=1, description="share of a split's images that may be skipped; more end the stage with an error"
-    )
+    image_timeout: Seconds = Field(60, description="seconds to load and decode an image; then it is skipped")
+    max_skipped: Float = Field(0.5, ge=0, le=1, description="share of a split's images that may be skipped")
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
@@ -77,8 +71,8 @@ class DecodedFeatures(FeatureSettings):
     max_pixels: Int | None = Field(
         None,
         gt=0,
-        description="pixels of the largest image or frame, and of all that an actor decodes at once, 22 bytes each "
-        "(null: 50 million); a larger baseline JPEG is decoded at a half to an eighth of its sides, others are skipped",
+        description="pixels of the largest image, and of all that an actor decodes at once, 22 bytes each (null: 50 "
+        "million); a larger baseline JPEG is decoded at a half to an eighth of its sides, others are skipped",
     )
 
 
@@ -86,10 +80,7 @@ class NetworkFeatures(DecodedFeatures):
     """Computed by a vision network, trained or filled from a seed."""
 
     random_seed: Int | None = Field(
-        None,
-        ge=0,
-        serialization_alias="seed",
-        description="fill the network with random weights from this seed instead of trained ones",
+        None, ge=0, serialization_alias="seed", description="take random weights from this seed, not trained ones"
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         "float32", description="what the network computes in; float16 is for GPUs, most CPUs are slower in it"
@@ -119,8 +110,8 @@ class GridFeatures(CnnFeatures):
     extractor: Literal["grid"]
     image_size: _ImageSize | None = Field(
         None,
-        description="side in pixels that the image is scaled to (VSE-infinity: 512), or short_600: short side "
-        "600, long side at most 1000 (bottom-up attention); null as the weights' folder says",
+        description="side in pixels (VSE-infinity: 512), or short_600: short side 600, long side at most 1000 "
+        "(bottom-up attention); null as the weights' folder says",
     )
 
 
@@ -132,8 +123,7 @@ class PatchFeatures(NetworkFeatures):
     weights: _Weights = Field(description="local folder, or name on the hub")
     class_token: bool = Field(
         True,
-        description="begin the set with the class token, as VSE+2AD does (197 for ViT-B/16); false if the network "
-        "has none (SigLIP, Swin)",
+        description="begin the set with the class token (VSE+2AD: 197 for ViT-B/16); false for SigLIP, Swin",
     )
 
 
@@ -142,9 +132,7 @@ class PyramidFeatures(CnnFeatures):
 
     member: ClassVar[str] = "pyramid"
     extractor: Literal["pyramid"]
-    image_size: _ImageSize = Field(
-        224, description="side in pixels that the image is scaled to, or short_600 (see the extractor grid)"
-    )
+    image_size: _ImageSize = Field(224, description="side in pixels, or short_600 (see the extractor grid)")
 
 
 class FrameFeatures(CnnFeatures):
@@ -152,9 +140,7 @@ class FrameFeatures(CnnFeatures):
 
     member: ClassVar[str] = "frames"
     extractor: Literal["frames"]
-    image_size: _ImageSize | None = Field(
-        None, description="side in pixels that a frame is scaled to; null as the weights' folder says"
-    )
+    image_size: _ImageSize | None = Field(None, description="side in pixels; null as the weights' folder says")
     frames: Size = Field(12, description="frames taken from a video, evenly spread; a shorter one gives all")
 
 
@@ -162,9 +148,7 @@ class DetectorSize(Strict):
     """Size of a randomly initialised detector; the released weights have the published size."""
 
     width: Size = Field(64, description="channels of the first convolution; features are 32 times as wide")
-    blocks: tuple[Size, Size, Size] = Field(
-        (3, 4, 23), description="residual blocks of the stages 2, 3, 4 (ResNet-101)"
-    )
+    blocks: tuple[Size, Size, Size] = Field((3, 4, 23), description="residual blocks of stages 2 to 4 (ResNet-101)")
     objects: Size = Field(1600, description="object classes (BUTD)")
     attributes: Size = Field(400, description="attribute classes (BUTD)")
 
@@ -181,9 +165,7 @@ class ButdFeatures(NetworkFeatures):
     min_regions: Size = Field(36, description="regions of an image; 36 and 36, or 10 and 100 (BUTD)")
     max_regions: Size = Field(36, description="regions of an image")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="of the convolutions")
-    random_size: DetectorSize | None = Field(
-        None, serialization_alias="size", description="of the network with random weights"
-    )
+    random_size: DetectorSize | None = Field(None, serialization_alias="size", description="of random weights")
 
 
 class ImageFeatures(DecodedFeatures):
@@ -210,11 +192,10 @@ class ImportedFeatures(FeatureSettings):
     member: ClassVar[str] = "region"
     extractor: Literal["imported"]
     source: Annotated[AbsolutePath, BeforeValidator(_on_disk)] = Field(
-        description="file, or folder of files, as published, on a disk of every machine"
+        description="file or folder as published, on a disk of every machine"
     )
     form: Literal["butd_tsv", "npz", "hdf5"] = Field(
-        description="butd_tsv: Caffe's or LXMERT's TSV; npz: a folder of MILVLG's IMAGE.npz; hdf5: HGR's frames, or "
-        "groups of features and boxes"
+        description="Caffe's or LXMERT's TSV; MILVLG's folder of npz; HGR's frames, or groups of features and boxes"
     )
 
 

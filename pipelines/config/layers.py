@@ -43,10 +43,7 @@ class Layer:
 
 
 def read_layer(path: Path) -> Layer:
-    """Read a YAML file of configuration.
-
-    Raises ConfigError if it cannot be read, is not YAML, or does not hold a mapping.
-    """
+    """Read a YAML file of configuration; ConfigError if it cannot be read, or does not hold a mapping."""
     try:
         values = read_yaml(path)
     except ValueError as error:
@@ -59,8 +56,7 @@ def read_layer(path: Path) -> Layer:
 def file_layers(path: Path, heirs: tuple[Path, ...] = ()) -> list[Layer]:
     """Read a YAML file of configuration; `inherits: base.yaml` puts another one, from the same folder, below it.
 
-    `heirs` are the files that inherit it. Raises ConfigError if a file cannot be read, is not YAML, does not hold a
-    mapping, or inherits itself.
+    `heirs` are the files that inherit it. Raises ConfigError as `read_layer`, or if a file inherits itself.
     """
     if path in heirs:
         raise ConfigError(f"--config {heirs[0]}: inherits itself through {' and '.join(map(str, heirs[1:])) or path}")
@@ -81,10 +77,7 @@ def _plugin_next_to(path: Path, name: Any) -> Any:
 
 
 def override_layer(item: str) -> Layer:
-    """Read one `key.in.dots=value` of the command line; the value is YAML.
-
-    Raises ConfigError if it is not of that form.
-    """
+    """Read one `key.in.dots=value` of the command line, the value as YAML; ConfigError if it is not of that form."""
     key, separator, text = item.partition("=")
     keys = key.strip().split(".")
     if not separator or not all(keys):
@@ -114,7 +107,7 @@ def preset_layers(name: Any) -> list[Layer]:
 
 
 def _preset_layers(name: str) -> list[Layer]:
-    """Return the layers of a preset or of a part of presets (its name begins with an underscore)."""
+    """Return the layers of a preset, or of a part of presets (`_NAME`)."""
     values = dict(read_layer(PRESETS / f"{name}.yaml").values)
     inherited = itertools.chain.from_iterable(_preset_layers(parent) for parent in values.pop("inherits", []))
     return [*inherited, Layer(f"preset {name}", values)]
@@ -130,10 +123,10 @@ def _expanded(value: Any, origin: str) -> Any:
         return value
 
     def replace(match: re.Match[str]) -> str:
-        replacement = os.environ.get(match[1]) or match[2]
-        if replacement is None:
+        name, default = match.groups()
+        if (replacement := os.environ.get(name) or default) is None:
             raise ConfigError(
-                f"{origin}: environment variable {match[1]} is not set: export it, or write ${{{match[1]}:-default}}"
+                f"{origin}: environment variable {name} is not set: export it, or write ${{{name}:-default}}"
             )
         return replacement
 

@@ -50,9 +50,7 @@ class TrainingConfig(Strict):
     """The training run. Batch sizes are those of the global batch: they do not depend on the number of workers."""
 
     epochs: Int = Field(
-        ge=0,
-        le=1_000_000,
-        description="passes over the training captions (VSE-infinity: 25); 0 keeps the model as it begins",
+        ge=0, le=1_000_000, description="passes over the captions (VSE-infinity: 25); 0 keeps the model as it begins"
     )
     batch_size: Int = Field(gt=1, description="image-caption pairs in a global batch (papers: 128)")
     learning_rate: Float = Field(gt=0, le=1, description="highest rate of AdamW (VSE-infinity: 5e-4)")
@@ -62,8 +60,8 @@ class TrainingConfig(Strict):
     )
     initial: AbsolutePath | None = Field(
         None,
-        description="directory of a model whose weights training begins with; by default the pretrained ones that "
-        "`model` names, else random ones",
+        description="directory of a model whose weights training begins with; by default those that `model` names, "
+        "else random ones",
     )
     warmup: DurationField = Field(description="linear rise of the learning rate from 0")
     decay: Annotated[StepDecay | CosineDecay | NoDecay, Variants("name")] = Field(
@@ -73,11 +71,7 @@ class TrainingConfig(Strict):
         description="leave out features at random: region 20 %, grid at a random rate up to 20 % (VSE-infinity's code)"
     )
     feature_dropout: Float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="fraction of the feature dimensions dropped for each training image, against overfitting on "
-        "a few thousand images (no paper has it)",
+        0.0, ge=0, lt=1, description="fraction of the feature dimensions dropped for each training image (in no paper)"
     )
     image_augmentation: bool = Field(
         False, description="crop and mirror images at random, if a backbone is fine-tuned (VSE-infinity's code)"
@@ -89,16 +83,15 @@ class TrainingConfig(Strict):
     shuffle_shards: Int | None = Field(
         None,
         gt=0,
-        description="draw samples from this number of shards at a time, others each epoch: for splits larger than "
-        "storage.cache_gb; by default from all",
+        description="shards that samples are drawn from at a time, others each epoch: for splits larger than "
+        "storage.cache_gb; by default all",
     )
     workers: Annotated[int | tuple[Int, Int], BeforeValidator(_workers)] = Field(
         1, description="training processes that share the global batch; [2, 8] takes as many as there is room for"
     )
     parallelism: Literal["ddp", "fsdp2"] = Field(
         "ddp",
-        description="each worker has the model (ddp), or a share of its weights, gradients and optimiser state, for "
-        "towers too large for one GPU (fsdp2)",
+        description="each worker has the model (ddp), or a share of weights, gradients and optimiser state (fsdp2)",
     )
     cpus_per_worker: Cpus = Field(1, description="CPU cores reserved for, and threads used by, a worker")
     gpus_per_worker: Gpus = Field(0, description="GPUs reserved for a worker; 0 trains on the CPU")
@@ -113,19 +106,16 @@ class TrainingConfig(Strict):
     )
     precision: Literal["float32", "tf32", "bf16", "fp16"] = Field(
         "float32",
-        description="what the encoders compute in, by autocast for bf16 and fp16; weights and losses stay in float32",
+        description="what encoders compute in, by autocast for bf16 and fp16; weights and losses stay float32",
     )
     accumulation: Int = Field(
-        1,
-        gt=0,
-        description="global batches whose gradients an optimiser step averages, each with its own loss and negatives; "
-        "a step is then as many batches",
+        1, gt=0, description="global batches whose gradients an optimiser step averages, each with its own negatives"
     )
     chunk_size: Int | None = Field(
         None,
         gt=0,
-        description="pairs that a worker encodes at once if its local batch exceeds its memory: the same "
-        "gradients, for a second forward pass; by default the complete local batch",
+        description="pairs that a worker encodes at once: the same gradients in less memory, for a second forward "
+        "pass; by default the complete local batch",
     )
     checkpoint_steps: Int = Field(100, gt=0, description="steps between checkpoints that a killed run resumes from")
     log_steps: Int = Field(10, gt=0, description="steps between logged losses")
@@ -182,10 +172,8 @@ class EvaluationConfig(Strict):
     folds: Int = Field(1, gt=0, description="number of folds that the split is cut into, to average over (COCO 1K: 5)")
     protocols: tuple[EvaluationProtocol, ...] = Field(
         ("retrieval",),
-        description="image-text retrieval of any split; by name that of the papers, on the published splits alone "
-        "(flickr8k_1k, flickr30k_1k, coco_1k: 5 folds, coco_5k, cxc: Crisscrossed Captions, "
-        "msr_vtt, vatex); UniVSE's: under adversarial captions, of images by components, and the resolution of "
-        "dependencies",
+        description="retrieval on any split; the papers', on the published splits alone (coco_1k: 5 folds, cxc: "
+        "Crisscrossed Captions); UniVSE's: adversarial captions, images by components, resolution of dependencies",
     )
     added: tuple[Annotated[Named, Variants("name", "protocol")], ...] = Field(
         (),
@@ -195,8 +183,8 @@ class EvaluationConfig(Strict):
     first_images: Int | None = Field(
         None,
         gt=0,
-        description="evaluate UniVSE's protocols on this number of images, the first of the split (UniVSE: 1,000 of "
-        "COCO's test split, with 30,000 captions under attack); by default on all",
+        description="images, the first of the split, that UniVSE's protocols take (UniVSE: 1,000 of COCO's test "
+        "split); by default all",
     )
     cxc: AbsolutePath | None = Field(
         None, description="folder of Crisscrossed Captions (sis_test.csv, sts_test.csv, sits_test.csv; dev: *_val.csv)"

@@ -21,8 +21,7 @@ DUAL_ENCODER = "dual_encoder"
 
 _Weights = Annotated[str, AfterValidator(folder_or_hub_name)]
 _DUAL_WEIGHTS = Field(
-    description="local folder as transformers writes it (*.safetensors, config.json, processor_config.json or "
-    "preprocessor_config.json, tokenizer.json); or a name on the hub (openai/clip-vit-base-patch32, "
+    description="local folder as transformers writes it, or a name on the hub (openai/clip-vit-base-patch32, "
     "google/siglip-base-patch16-224)"
 )
 
@@ -132,7 +131,7 @@ class BackboneImageEncoderConfig(ImageEncoder):
     weights: _Weights | None = Field(
         None,
         description="folder or hub name of a network of transformers or timm, or of a dual encoder; for a ResNet of "
-        "`architecture` a file of weights, or those that torchvision downloads under a name such as IMAGENET1K_V2",
+        "`architecture` a file, or a name of torchvision's (IMAGENET1K_V2)",
     )
     architecture: Annotated[str | dict[str, Any] | None, AfterValidator(_architecture)] = Field(
         None, description="a ResNet by name (resnet101_caffe: bottom-up attention's), or a network to start at random"
@@ -141,12 +140,9 @@ class BackboneImageEncoderConfig(ImageEncoder):
         None, description="normalisation of the pixels; by default that of weights or architecture"
     )
     image_size: Int = Field(gt=0, le=8192, description="height and width of the pixels (VSE-infinity: 512)")
-    frozen_epochs: Int = Field(
-        ge=0, description="epochs at the start with the complete network frozen (VSE-infinity: 1)"
-    )
+    frozen_epochs: Int = Field(ge=0, description="epochs at the start with the network frozen (VSE-infinity: 1)")
     release_warmup: DurationField = Field(
-        Duration(0, "step"),
-        description="linear rise of all rates once it is fine-tuned (VSE-infinity paper: 1 epoch)",
+        Duration(0, "step"), description="linear rise of all rates once it is fine-tuned (VSE-infinity paper: 1 epoch)"
     )
     learning_rate_factor: Float = Field(
         gt=0, le=1, description="share of training.learning_rate (VSE-infinity: 0.1 from ImageNet, 0.01 from detectors)"
@@ -189,9 +185,7 @@ class LoraConfig(Strict):
 
 
 class DualImageEncoderConfig(ImageEncoder):
-    """The vision tower of a dual encoder; goes with its text tower. Write `model: {name: dual_encoder, weights: ...}`
-    for both.
-    """
+    """The vision tower of a dual encoder; `model: {name: dual_encoder, weights: ...}` stands for both towers."""
 
     takes_pixels: ClassVar[bool] = True
     own_space: ClassVar[bool] = True
@@ -220,7 +214,7 @@ class WordReader(TextEncoder):
     )
 
     def missing_file(self) -> str | None:
-        """Return the setting whose file is missing, with what to do; None if all are there."""
+        """Return that the word vectors are missing."""
         if self.word_vectors is None or self.word_vectors.is_file():
             return None
         return f"word_vectors: there is no file {self.word_vectors}; correct the path, or leave it out"
@@ -243,8 +237,8 @@ class BiGRUTextEncoderConfig(WordReader):
     start: GRUStart | None = Field(
         None,
         exclude_if=lambda start: start is None,
-        description="initial weights of the GRU: PyTorch's (published), an update gate that keeps (bias), orthogonal "
-        "ones, or both (orthogonal_bias, by default if the aggregator is `last`; else published)",
+        description="initial weights of the GRU: PyTorch's (published, the default), an update gate that keeps (bias), "
+        "orthogonal ones, or both (orthogonal_bias, the default if the aggregator is `last`)",
     )
 
     @model_validator(mode="before")
@@ -264,9 +258,8 @@ class BertTextEncoderConfig(TextEncoder):
     name: Literal["bert"]
     pooling: PoolingConfig = Field(description="aggregator of the projected last hidden states")
     weights: _Weights = Field(
-        description="any text network of transformers (BERT, RoBERTa, ModernBERT, ...), or a dual encoder whose text "
-        "tower is taken (CLIP, SigLIP): local folder with config.json, *.safetensors, tokenizer.json or vocab.txt; or "
-        "a name on the hub"
+        description="any text network of transformers (BERT, RoBERTa, ModernBERT, ...), or the text tower of a dual "
+        "encoder (CLIP, SigLIP): local folder with its tokenizer, or a name on the hub"
     )
     learning_rate_factor: Float = Field(
         ge=0, le=1, description="share of training.learning_rate for the network (VSE-infinity: 0.1); 0 freezes it"
