@@ -16,7 +16,6 @@ from torch import Tensor
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.reading import damage_as
 
-_LISTED = 4
 # All that tensors by name, and a record of their training, name. Torch's own list has constructors that take a size:
 # 60 bytes could ask for any amount of memory. vse_core.tensor_files does the same for checkpoints.
 _NAMES = re.compile(
@@ -41,7 +40,7 @@ def mismatch(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str
             if state[name].shape != needed[name].shape
         ],
     }
-    return "; ".join(f"{len(names)} {kind}: {_some(names)}" for kind, names in kinds.items() if names)
+    return "; ".join(f"{len(names)} {kind}: {', '.join(names[:4])}" for kind, names in kinds.items() if names)
 
 
 def read_weights(path: Path) -> Any:
@@ -97,8 +96,3 @@ def weights_digest(state: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more

@@ -6,7 +6,7 @@ Shapes: B batch, N set elements or grid cells, F feature width, S side of the pi
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,8 @@ from preprocessing.shards.reader import ShardReader
 SizeAugmentation = Literal["none", "region", "grid"]
 Tensors = tuple[torch.Tensor, torch.Tensor]
 
-_DROP: dict[str, Callable[[int, np.random.Generator], npt.NDArray[np.intp]]] = {
+_DROP: dict[SizeAugmentation, Callable[[int, np.random.Generator], npt.NDArray[np.intp]] | None] = {
+    "none": None,
     "region": drop_regions,
     "grid": drop_grids,
 }
@@ -61,10 +62,8 @@ class FeatureSource:
     feature_dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.feature_dropout < 1:
-            raise ValueError(f"feature_dropout is a share from 0 to below 1, got {self.feature_dropout}")
         self._buffers = FeatureBuffers(_ALIVE)
-        self._drop = _drop(self.size_augmentation)
+        self._drop = _DROP[self.size_augmentation]
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -118,7 +117,7 @@ class PixelSource:
     def __post_init__(self) -> None:
         self._buffers = FeatureBuffers(_ALIVE, np.uint8)
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="pixels")
-        self._drop = _drop(self.size_augmentation)
+        self._drop = _DROP[self.size_augmentation]
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -163,9 +162,3 @@ class PixelSource:
             return decode_pixels(bytes(self.reader.file(image)))
         except ImageError as error:
             raise ShardError(f"{self.reader.where(image)}: the image is damaged ({error}); {FIX}") from error
-
-
-def _drop(name: SizeAugmentation) -> Callable[[int, np.random.Generator], npt.NDArray[np.intp]] | None:
-    if name not in get_args(SizeAugmentation):
-        raise ValueError(f"size_augmentation is one of {', '.join(get_args(SizeAugmentation))}, got {name!r}")
-    return _DROP.get(name)

@@ -20,6 +20,9 @@ from preprocessing.prefetch import prefetch
 from preprocessing.randomness import Stream, sample_rng
 from preprocessing.shards.reader import ShardReader
 
+# Batches that a background thread prepares in advance.
+_PREPARED = 2
+
 CaptionInputs = Callable[[npt.NDArray[np.int64], int, int], dict[str, torch.Tensor]]
 """Inputs of a batch besides the tokens of its captions, by name: of their numbers (B,), the epoch, and L."""
 
@@ -39,8 +42,7 @@ class TrainLoader:
         seed: of the captions' augmentation.
         caption_augmentation: mask, replace and delete tokens, as the caption encoder does it; ``words`` keeps the ends.
         extra: gives what the model takes besides images and tokens.
-        prefetch: batches that a background thread prepares in advance.
-        pin: let that thread copy them to page-locked memory, from which copies to a GPU are asynchronous.
+        pin: let the background thread copy them to page-locked memory, from which copies to a GPU are asynchronous.
         wait_seconds: time that consumers have waited for batches so far, over all epochs.
     """
 
@@ -54,7 +56,6 @@ class TrainLoader:
     seed: int
     caption_augmentation: bool | Literal["words"]
     extra: CaptionInputs | None = None
-    prefetch: int = 2
     pin: bool = False
 
     def __post_init__(self) -> None:
@@ -64,8 +65,6 @@ class TrainLoader:
                 f"captions, and there are tokens of {len(self.tokens)}"
             )
         rank_slice(np.arange(self.sampler.smallest_batch), self.rank, self.world)  # raises if it cannot be split
-        if self.prefetch < 1:
-            raise ValueError(f"prefetch must be at least 1, got {self.prefetch}")
         self.wait_seconds = 0.0
 
     @property
@@ -84,7 +83,7 @@ class TrainLoader:
         batches = self._batches(epoch, start_step)
         if self.pin:
             batches = (batch.pin() for batch in batches)
-        return self._timed(prefetch(batches, self.prefetch))
+        return self._timed(prefetch(batches, _PREPARED))
 
     def _batches(self, epoch: int, start_step: int) -> Iterator[Batch]:
         """Yield the batches from a step on, while the shards of the next window are fetched."""

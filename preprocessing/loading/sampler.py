@@ -43,8 +43,6 @@ class BatchSampler:
             raise ValueError(
                 f"{num_samples} samples do not fill one batch of {batch_size}: lower batch_size or add data"
             )
-        if not 0 <= seed < 1 << 64:
-            raise ValueError(f"seed must be from 0 to 2**64 - 1, got {seed}")
         if window is not None and (window < 1 or sum(shard_samples) != num_samples):
             raise ValueError(
                 f"a window of {window} shards of {sum(shard_samples)} samples does not go with {num_samples} samples"
@@ -77,8 +75,6 @@ class BatchSampler:
         """Return the sample indices of one global batch, in order."""
         if not 0 <= step < self.steps_per_epoch:
             raise ValueError(f"an epoch has the steps 0 to {self.steps_per_epoch - 1}, got {step}")
-        if not 0 <= epoch < 1 << 64:
-            raise ValueError(f"epoch must be from 0 to 2**64 - 1, got {epoch}")
         start = step * self.num_samples // self.steps_per_epoch
         stop = (step + 1) * self.num_samples // self.steps_per_epoch
         parts = []

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from preprocessing.reading import damage_as
@@ -55,15 +54,3 @@ def read_table(shard: Path) -> pa.Table:
             raise ValueError("its columns are not image_id, image, split and captions")
         table.validate(full=True)
         return table
-
-
-def caption_texts(table: pa.Table) -> list[str]:
-    """Return the captions of all images of a shard, in order."""
-    texts: list[str] = table["captions"].combine_chunks().flatten().field("text").to_pylist()
-    return texts
-
-
-def caption_counts(table: pa.Table) -> list[int]:
-    """Return the number of captions of each image of a shard."""
-    counts: list[int] = pc.list_value_length(table["captions"]).to_pylist()
-    return counts

@@ -41,10 +41,10 @@ class OpenShards:
     Args:
         tars: all of them, by number.
         limit: maps at a time.
-        pin: keeps a tar on this machine for as long as its block lasts; None if all are local.
+        pin: keeps a tar on this machine for as long as its block lasts.
     """
 
-    def __init__(self, tars: Sequence[TarFile], limit: int, pin: Pin | None) -> None:
+    def __init__(self, tars: Sequence[TarFile], limit: int, pin: Pin) -> None:
         self._tars = tars
         self._limit = limit
         self._pin = pin
@@ -105,8 +105,7 @@ class OpenShards:
     def _mapped(self, shard: int) -> _Mapped:
         tar = self._tars[shard]
         with contextlib.ExitStack() as stack:
-            if self._pin is not None:
-                stack.enter_context(self._pin(tar.path))
+            stack.enter_context(self._pin(tar.path))
             try:
                 with tar.path.open("rb") as file:
                     memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import io
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 from preprocessing.reading import damage_as, parse_json, reason
-from preprocessing.shards.caption_table import as_table, caption_counts, caption_texts, check_record, read_table
+from preprocessing.shards.caption_table import as_table, check_record, read_table
 from preprocessing.shards.index import FIX, ShardError, check_digest, verify_shard
 from preprocessing.shards.open_shards import OpenShards, Pin
 from preprocessing.shards.split_index import FILES, SplitIndex, member_places
@@ -75,9 +75,9 @@ class ShardReader:
         self.index = SplitIndex.read(self.directory, feature, are_here=pin is None) if index is None else index
         self.fingerprint = self.index.fingerprint
         self.caption_starts = self.index.caption_starts
-        self._pin = pin
+        self._pin: Pin = pin or (lambda _: contextlib.nullcontext())
         self._unchecked = np.full(len(self), verify and len(self.index.checksums) == len(self))
-        self._open = OpenShards(self.index.tars, max_open_shards, pin)
+        self._open = OpenShards(self.index.tars, max_open_shards, self._pin)
         self._last_records: tuple[int, list[dict[str, Any]]] = (-1, [])
 
     def __len__(self) -> int:
@@ -153,24 +153,22 @@ class ShardReader:
     def texts(self) -> Iterator[str]:
         """Yield the captions of all images, in order; raises as :meth:`meta`."""
         for shard in range(len(self.index.tars)):
-            yield from caption_texts(self._table(shard))
+            yield from self._table(shard)["captions"].combine_chunks().flatten().field("text").to_pylist()
 
     def _table(self, shard: int) -> pa.Table:
         """Return the captions of a shard, from its tar if it was written before there were tables."""
         path = self.index.tars[shard].path
-        with self._pinned(table_path(path)):
+        with self._pin(table_path(path)):
             if table_path(path).is_file():
                 table = read_table(path)
             else:
-                with self._pinned(path):
+                with self._pin(path):
                     table = as_table(record for _, record in read_records(path))
         first, end = self.index.first_images[shard : shard + 2]
-        if caption_counts(table) != np.diff(self.caption_starts[first : end + 1]).tolist():
+        counts = pc.list_value_length(table["captions"]).to_pylist()
+        if counts != np.diff(self.caption_starts[first : end + 1]).tolist():
             raise ShardError(f"the captions of shard {path} are not those that its sidecar counts; {FIX}")
         return table
-
-    def _pinned(self, path: Path) -> AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._pin is None else self._pin(path)
 
     def images_of(self, captions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the image of each caption, for an array of flat caption numbers that exist."""

@@ -86,6 +86,12 @@ class SplitIndex:
             index = verify_shard(path, deep=False) if are_here else read_index(path)
             tars.append(TarFile(path, index.bytes, index.sha256))
             fingerprints.append(index.fingerprint)
+            if fingerprints[0] != index.fingerprint:
+                raise ShardError(
+                    f"shards in {directory} come from different runs: {tars[0].path.name} has fingerprint "
+                    f"{fingerprints[0]}, {path.name} has {index.fingerprint}; delete those of the old run and extract "
+                    "again"
+                )
             counts.append(np.array(index.caption_counts, dtype=np.int64))
             places.append(member_places(path, index, member))
             checksums.append(np.array(member_table(path, index, member).checksum, dtype=np.uint64))
@@ -93,7 +99,7 @@ class SplitIndex:
             grids.append(np.array(rows, dtype=np.int32).reshape(-1, 3))
         return cls(
             tars,
-            _common_fingerprint(tars, fingerprints),
+            fingerprints[0],
             _starts([len(each) for each in counts]),
             _starts(np.concatenate(counts)),
             np.concatenate(places, axis=1),
@@ -149,16 +155,6 @@ def map_array(path: Path) -> npt.NDArray[Any]:
 
 def _starts(counts: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-
-
-def _common_fingerprint(tars: Sequence[TarFile], fingerprints: Sequence[str]) -> str:
-    for tar, fingerprint in zip(tars, fingerprints, strict=True):
-        if fingerprint != fingerprints[0]:
-            raise ShardError(
-                f"shards in {tar.path.parent} come from different runs: {tars[0].path.name} has fingerprint "
-                f"{fingerprints[0]}, {tar.path.name} has {fingerprint}; delete those of the old run and extract again"
-            )
-    return fingerprints[0]
 
 
 def member_places(path: Path, index: ShardIndex, member: str) -> npt.NDArray[np.int64]:

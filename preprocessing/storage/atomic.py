@@ -30,7 +30,8 @@ def open_atomic(path: Path) -> Iterator[BufferedRandom]:
             leftover.unlink()
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with _created(aside) as file:
+        # Created again if another process has taken it for a leftover before it was locked.
+        with locked(aside, fcntl.LOCK_EX, os.O_RDWR | os.O_CREAT | os.O_EXCL), aside.open("r+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -42,16 +43,6 @@ def open_atomic(path: Path) -> Iterator[BufferedRandom]:
     finally:
         aside.unlink(missing_ok=True)
     sync_directory(path.parent)
-
-
-def _created(path: Path) -> BufferedRandom:
-    """Create and lock a file, again if another process has removed it before it was locked."""
-    while True:
-        file = path.open("x+b")
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if os.fstat(file.fileno()).st_nlink:
-            return file
-        file.close()
 
 
 def link_atomic(path: Path, target: Path) -> None:

@@ -6,18 +6,20 @@ import contextlib
 import json
 import logging
 import os
+import secrets
+import socket
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from preprocessing.storage.atomic import write_bytes_atomic
 from preprocessing.storage.errors import BusyError, StorageError, UnconditionalError
-from preprocessing.storage.holder import Holder
 
 if TYPE_CHECKING:
     from preprocessing.storage.s3 import S3Storage
@@ -28,6 +30,76 @@ log = logging.getLogger(__name__)
 _RENEWALS = 6
 # On a server without conditional writes: how long after its write a process looks whether another one has written.
 _SETTLE_SECONDS = 3.0
+
+
+class Holder(BaseModel):
+    """A process, as the contents of a lock: its machine, kernel and table of processes, its number and start there.
+
+    `kernel` is the machine's since it was started, `since` the time in seconds when the lock was taken, and the token
+    tells two locks of one process apart. Without one, the lock names nobody, or is just being written.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    host: str = ""
+    kernel: str = ""
+    processes: str = ""
+    pid: int = 0
+    began: str | None = None
+    since: float = 0.0
+    token: str = ""
+
+    @classmethod
+    def of_this_process(cls) -> Self:
+        """Return this process; the token stands for the kernel if the system has no name for it."""
+        pid, token = os.getpid(), secrets.token_hex(16)
+        kernel = _line("/proc/sys/kernel/random/boot_id") or token
+        host, since = socket.gethostname(), time.time()
+        return cls(
+            host=host, kernel=kernel, processes=_processes(), pid=pid, began=_began(pid), since=since, token=token
+        )
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """Return the holder that a lock's contents name."""
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError:
+            return cls()
+
+    def may_live(self) -> bool:
+        """Return whether it may still hold the lock: not if it was a process of this machine that has ended."""
+        is_here = (self.host, self.processes) == (socket.gethostname(), _processes())
+        return bool(self.token) and not (is_here and _began(self.pid) != self.began)
+
+    def __str__(self) -> str:
+        """Return the process in words, for a message."""
+        if not self.token:
+            return "another process, which has just begun"
+        began = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(self.since))
+        minutes = max(0.0, time.time() - self.since) / 60
+        return f"process {self.pid} on {self.host}, since {began} ({minutes:.0f} minutes)"
+
+
+def _processes() -> str:
+    """Return the name of this container's or machine's table of processes, "" if the system has no names for them."""
+    try:
+        return os.readlink("/proc/self/ns/pid")  # noqa: PTH115
+    except OSError:
+        return ""
+
+
+def _began(pid: int) -> str | None:
+    """Return when a process was started, in the kernel's ticks; None if there is none alive."""
+    fields = _line(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return None if not fields or fields[0] in "ZX" else fields[19]
+
+
+def _line(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 @contextlib.contextmanager

@@ -27,12 +27,6 @@ def moved(boxes: Tensor, deltas: Tensor) -> Tensor:
     return torch.stack([x - across, y - down, x + across, y + down], dim=-1)
 
 
-def clipped(boxes: Tensor, height: float, width: float) -> Tensor:
-    """Boxes (..., 4) cut at the borders of an image of that height and width."""
-    limits = boxes.new_tensor([width - 1, height - 1, width - 1, height - 1])
-    return torch.minimum(boxes.clamp(min=0), limits)
-
-
 def overlaps(boxes_R4: Tensor) -> Tensor:
     """Intersection over union of every two boxes, (R, R)."""
     width_R, height_R = sides(boxes_R4)

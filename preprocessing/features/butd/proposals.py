@@ -9,9 +9,9 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torchvision.ops import nms
+from torchvision.ops import clip_boxes_to_image, nms
 
-from preprocessing.features.butd.boxes import clipped, moved, sides
+from preprocessing.features.butd.boxes import moved, sides
 
 STRIDE = 16
 RATIOS = (0.5, 1.0, 2.0)  # height / width
@@ -113,7 +113,8 @@ def propose(logits_HWA: Tensor, deltas_HWA4: Tensor, size: tuple[int, int], scal
     """
     height, width = logits_HWA.shape[:2]
     anchors = anchors_at_cells(caffe_anchors().to(logits_HWA.device), height, width)
-    boxes = clipped(moved(anchors, deltas_HWA4.reshape(-1, 4)), *size)
+    # The library's boxes end where their last pixel ends.
+    boxes = clip_boxes_to_image(moved(anchors, deltas_HWA4.reshape(-1, 4)), (size[0] - 1, size[1] - 1))
     is_large = torch.minimum(*sides(boxes)) >= SMALLEST_SIDE * scale
     scores = logits_HWA.flatten()
     best = torch.argsort(scores, descending=True, stable=True)
@@ -121,6 +122,5 @@ def propose(logits_HWA: Tensor, deltas_HWA4: Tensor, size: tuple[int, int], scal
     if not len(best):
         return boxes.new_tensor([[0, 0, size[1] - 1, size[0] - 1]])
     boxes, scores = boxes[best], scores[best]
-    # The library's boxes end where their last pixel ends.
     kept = nms(boxes + boxes.new_tensor([0, 0, 1, 1]), scores, NMS_OVERLAP)
     return boxes[kept[:AFTER_NMS]]

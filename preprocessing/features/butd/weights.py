@@ -114,13 +114,9 @@ def _located(weights: str) -> Path:
         return found[0]
     if weights.startswith(("/", ".", "~")) or weights.count("/") != 1:
         raise ExtractorError(f"weights: there is no file or folder {path.absolute()}; give {SOURCES}")
-    return _downloaded(weights)
-
-
-def _downloaded(hub_id: str) -> Path:
     remedy = f"check the name and the network, or download them elsewhere and name the file. Weights are: {SOURCES}"
-    with damage_as(ExtractorError, f"weights {hub_id!r} cannot be had from the hub", remedy):
-        return _located(snapshot_download(hub_id, allow_patterns=list(_FILES)))
+    with damage_as(ExtractorError, f"weights {weights!r} cannot be had from the hub", remedy):
+        return _located(snapshot_download(weights, allow_patterns=list(_FILES)))
 
 
 def _read(path: Path) -> dict[str, Tensor]:

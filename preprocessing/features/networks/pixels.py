@@ -5,7 +5,7 @@ Shapes: C channels, H x W pixels.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -40,14 +40,10 @@ class Normalization:
         mean, std = (np.array(values, dtype=np.float32).reshape(3, 1, 1) for values in (self.mean, self.std))
         return np.ascontiguousarray((ordered - mean) / std)
 
-    def to_json(self) -> dict[str, Any]:
-        """For an identity."""
-        return {"mean": list(self.mean), "std": list(self.std), "bgr": self.bgr}
 
-
-IMAGENET = Normalization((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+IMAGENET = Normalization([123.675, 116.28, 103.53], [58.395, 57.12, 57.375])
 # Networks trained in Caffe: means in the order blue, green, red, no deviation (bottom-up attention).
-CAFFE = Normalization(resize.BGR_MEANS, (1.0, 1.0, 1.0), bgr=True)
+CAFFE = Normalization(list(resize.BGR_MEANS), [1.0, 1.0, 1.0], bgr=True)
 
 
 def pixels_at(normalization: Normalization, image_size: ImageSize) -> Callable[[Image.Image], PixelsCHW]:

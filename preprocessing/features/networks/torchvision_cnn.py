@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,8 @@ def load_torchvision(network: str, options: NetworkOptions) -> Network:
     if weights is not None:
         _fill(trunk, head, read_state(Path(weights).expanduser()), weights)
     normalization = CAFFE if network.endswith(_SUFFIX) else IMAGENET
-    identity = {
-        "network": network,
-        "weights_sha256": weights_digest(trunk.state_dict()),
-        "pixels": normalization.to_json(),
-    }
+    digest = weights_digest(trunk.state_dict())
+    identity = {"network": network, "weights_sha256": digest, "pixels": asdict(normalization)}
     name = weights or f"{network} of seed {seed}"
     return options.ready(name, trunk, trunk, pixels_at(normalization, options.image_size), identity)
 

@@ -60,8 +60,11 @@ def load_transformers(options: NetworkOptions) -> Network:
         if seed is not None or not _has_two_towers(config):
             config = getattr(config, "vision_config", config)
             _check_reads_images(weights, config)
-        if folder is not None:
-            _check_image_settings(folder)
+        if folder is not None and not has_image_settings(folder):
+            raise ExtractorError(
+                f"weights: {folder} does not say how images are prepared: copy preprocessor_config.json, or of "
+                "transformers 5 processor_config.json, there from the model's release; of timm config.json has it"
+            )
         processor = AutoImageProcessor.from_pretrained(weights, backend=_BACKEND, **origin)
         model, fresh = _load_model(weights, config, origin) if seed is None else _random_model(config, seed)
     identity = {
@@ -151,14 +154,6 @@ def _local_folder(weights: str) -> Path | None:
     return None
 
 
-def _check_image_settings(folder: Path) -> None:
-    if not has_image_settings(folder):
-        raise ExtractorError(
-            f"weights: {folder} does not say how images are prepared: copy preprocessor_config.json, or of "
-            "transformers 5 processor_config.json, there from the model's release; of timm config.json has it"
-        )
-
-
 def _has_two_towers(config: Any) -> bool:
     """Return whether a checkpoint has a tower of texts and, under the name `vision_model`, one of images (CLIP)."""
     if not hasattr(config, "text_config") or type(config) not in MODEL_MAPPING:
@@ -205,11 +200,10 @@ def _load_model(weights: str, config: Any, origin: dict[str, Any]) -> tuple[torc
 
 def _random_model(config: Any, seed: int) -> tuple[torch.nn.Module, set[str]]:
     """A backbone with parameters that depend on the seed alone; torch's own generator is untouched."""
+    auto = AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        auto = AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
-        model = auto.from_config(config, dtype=torch.float32, trust_remote_code=False)
-    return model, set()
+        return auto.from_config(config, dtype=torch.float32, trust_remote_code=False), set()
 
 
 def _network_class(config: Any) -> Any:

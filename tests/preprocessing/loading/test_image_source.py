@@ -113,8 +113,6 @@ def test_each_augmentation_can_be_left_out_alone(reader: ShardReader) -> None:
     )
     assert source(reader, size="none").augmented(images, 0, samples)[1].all()
     assert not torch.equal(pixels[0], pixels[1])  # two captions of one image
-    with pytest.raises(ValueError, match="none, region, grid"):
-        source(reader, size="cells")  # type: ignore[arg-type]
 
 
 def test_an_image_damaged_in_its_shard_is_named(reader: ShardReader, tmp_path: Path) -> None:

@@ -193,15 +193,9 @@ def test_arguments_that_do_not_fit(reader: ShardReader, vocabulary: Vocabulary) 
         make_loader(reader, vocabulary, world=6)
     with pytest.raises(ValueError, match="rank"):
         make_loader(reader, vocabulary, rank=2, world=2)
-    with pytest.raises(ValueError, match="none, region, grid"):
-        make_loader(reader, vocabulary, size="regions")  # type: ignore[arg-type]
     tokens = TokenTable.encode(texts(reader), vocabulary)
     with pytest.raises(ValueError, match="the reader has 32"):
         TrainLoader(reader, FeatureSource(reader), tokens, vocabulary, BatchSampler(31, 6, 0), 0, 1, 0, True)
-    with pytest.raises(ValueError, match="prefetch"):
-        TrainLoader(
-            reader, FeatureSource(reader), tokens, vocabulary, BatchSampler(32, 6, 0), 0, 1, 0, True, prefetch=0
-        )
     loader = make_loader(reader, vocabulary)
     for start in (-1, loader.steps_per_epoch + 1):
         with pytest.raises(ValueError, match="start_step"):

@@ -71,13 +71,9 @@ def test_impossible_requests_are_refused() -> None:
         BatchSampler(3, 4, seed=0)
     with pytest.raises(ValueError, match="batch_size"):
         BatchSampler(3, 0, seed=0)
-    with pytest.raises(ValueError, match="seed"):
-        BatchSampler(3, 1, seed=-1)
     sampler = BatchSampler(10, 5, seed=0)
     with pytest.raises(ValueError, match="steps 0 to 1"):
         sampler.batch(0, 2)
-    with pytest.raises(ValueError, match="epoch"):
-        sampler.batch(-1, 0)
     with pytest.raises(ValueError, match="rank"):
         rank_slice(np.arange(4), 2, 2)
     with pytest.raises(ValueError, match="raise batch_size or lower workers"):
