@@ -179,9 +179,9 @@ def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) 
     except (MemoryError, RuntimeError) as error:
         if not memory_ran_out(error):
             raise
-        first, last = (batch[place][0][1].image_uri for place in (0, -1))
+        first = batch[0][0][1].image_uri
         raise ExtractorError(
-            f"memory ran out for the features of {len(batch)} images, {first} to {last}: lower features.batch_size"
+            f"memory ran out for {len(batch)} images from {first} on: lower features.batch_size"
         ) from error
     for ((key, record), _), result in zip(batch, results, strict=True):
         image = relative_uri(record.image_uri, root)

@@ -19,9 +19,7 @@ from preprocessing.reading import damage_as
 try:
     import av
 except ImportError as error:
-    raise ExtractorError(
-        "frames are decoded by PyAV, which is not installed: pip install 'vse-pipeline[features]'"
-    ) from error
+    raise ExtractorError("frames need PyAV: pip install 'vse-pipeline[features]'") from error
 
 if TYPE_CHECKING:
     from av.container import InputContainer

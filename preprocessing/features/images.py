@@ -142,9 +142,7 @@ def read_image_bytes(uri: str) -> bytes:
     except (OSError, EOFError, ValueError, OverflowError, MemoryError) as error:  # ValueError: a NUL in the path
         raise TemporaryImageError(f"cannot be read: {reason(error)}") from error
     if not data:
-        raise ImageError(
-            f"the archive has no image under {member.name!r}" if member else "the file is empty (zero bytes)"
-        )
+        raise ImageError(f"the archive has no image {member.name!r}" if member else "the file is empty (zero bytes)")
     return data
 
 

@@ -82,9 +82,7 @@ class _Contents:
                 return tuple(self._source.read(place).companions)
             except ImageError as error:
                 first_reason = first_reason or str(error)
-        raise ExtractorError(
-            f"none of the {len(self._places):,} images of {source} can be used; the first: {first_reason}"
-        )
+        raise ExtractorError(f"none of the {len(self._places):,} images of {source} can be used: {first_reason}")
 
 
 def check_image_names(uris: Iterable[str]) -> None:

@@ -33,7 +33,8 @@ class PrecomputedExtractor:
 
     def load(self, uri: str) -> FeaturesNF:
         """The features (N, F) as float16; a row of a 2-d array is a set of one vector."""
-        values = _entry(uri) if _IN_HDF5 in uri else _row(uri)
+        path, mark, name = uri.partition(_IN_HDF5)
+        values = _open_hdf5(path + mark.rstrip("#")).read(name).features if mark else _row(uri)
         if self._largest_set is None or len(values) <= self._largest_set:
             return values
         return values[np.round(np.linspace(0, len(values) - 1, self._largest_set)).astype(np.intp)]
@@ -56,11 +57,6 @@ def _row(uri: str) -> FeaturesNF:
     if int(row) >= len(features):
         raise ImageError(f"row {row} of a file of {len(features)} rows")
     return checked_regions(np.atleast_2d(features[int(row)])).features
-
-
-def _entry(uri: str) -> FeaturesNF:
-    path, mark, name = uri.partition(_IN_HDF5)
-    return _open_hdf5(path + mark.rstrip("#")).read(name).features
 
 
 @lru_cache(maxsize=_OPEN_FILES)

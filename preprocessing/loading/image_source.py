@@ -75,23 +75,18 @@ class FeatureSource:
 
     def augmented(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
         """Return images without some elements of their sets, and some dimensions of all their elements."""
-        features_BNF, lengths_B = self._without_elements(images, epoch, samples)
+        features = [self.reader.features(image) for image in images]
+        kept = self._drop and [
+            self._drop(len(array_NF), sample_rng(self.seed, epoch, sample, Stream.SIZE))
+            for array_NF, sample in zip(features, samples, strict=True)
+        ]
+        features_BNF, lengths_B = pad_features(features, kept, self._buffers)
         if self.feature_dropout:
             rngs = (sample_rng(self.seed, epoch, sample, Stream.FEATURE) for sample in samples)
             factors_BF = [drop_dimensions(features_BNF.shape[2], self.feature_dropout, rng) for rng in rngs]
             # By torch: NumPy multiplies float16 twenty times as slowly.
             features_BNF *= torch.from_numpy(np.stack(factors_BF)).unsqueeze(1)
         return features_BNF, lengths_B
-
-    def _without_elements(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
-        if self._drop is None:
-            return self.unaugmented(images)
-        features = [self.reader.features(image) for image in images]
-        kept = [
-            self._drop(len(array_NF), sample_rng(self.seed, epoch, sample, Stream.SIZE))
-            for array_NF, sample in zip(features, samples, strict=True)
-        ]
-        return pad_features(features, kept, self._buffers)
 
 
 @dataclass(eq=False)

@@ -59,11 +59,9 @@ class TrainLoader:
     pin: bool = False
 
     def __post_init__(self) -> None:
-        if not self.sampler.num_samples == self.reader.num_captions == len(self.tokens):
-            raise ValueError(
-                f"the sampler counts {self.sampler.num_samples} samples, the reader has {self.reader.num_captions} "
-                f"captions, and there are tokens of {len(self.tokens)}"
-            )
+        counts = [self.sampler.num_samples, self.reader.num_captions, len(self.tokens)]
+        if len(set(counts)) > 1:
+            raise ValueError(f"the samples of the sampler, the reader and the tokens are {counts}, not the same number")
         rank_slice(np.arange(self.sampler.smallest_batch), self.rank, self.world)  # raises if it cannot be split
         self.wait_seconds = 0.0
 

@@ -40,13 +40,9 @@ class BatchSampler:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if num_samples < batch_size:
-            raise ValueError(
-                f"{num_samples} samples do not fill one batch of {batch_size}: lower batch_size or add data"
-            )
+            raise ValueError(f"{num_samples} samples do not fill a batch of {batch_size}: lower batch_size or add data")
         if window is not None and (window < 1 or sum(shard_samples) != num_samples):
-            raise ValueError(
-                f"a window of {window} shards of {sum(shard_samples)} samples does not go with {num_samples} samples"
-            )
+            raise ValueError(f"a window of {window} shards of {sum(shard_samples)} samples does not fit {num_samples}")
         self._window = window
         self._shard_starts = np.cumsum([0, *shard_samples] if window else [0, num_samples])
         self.num_samples = num_samples
@@ -110,7 +106,5 @@ def rank_slice(batch: npt.NDArray[np.int64], rank: int, world: int) -> npt.NDArr
     if not 0 <= rank < world:
         raise ValueError(f"rank must be from 0 to {world - 1}, got {rank}")
     if len(batch) < world:
-        raise ValueError(
-            f"a batch of {len(batch)} samples cannot be split over {world} workers: raise batch_size or lower workers"
-        )
+        raise ValueError(f"{len(batch)} samples do not split over {world} workers: raise batch_size or lower workers")
     return batch[rank * len(batch) // world : (rank + 1) * len(batch) // world]

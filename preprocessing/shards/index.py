@@ -96,12 +96,11 @@ def shard_path(directory: Path, number: int) -> Path:
 def read_index(path: Path) -> ShardIndex:
     """Read the sidecar of a shard, at the path of either; raise ShardError if it is not this shard's."""
     sidecar = sidecar_path(path)
+    tar = sidecar.with_suffix(".tar")
     try:
         text = sidecar.read_bytes()
     except FileNotFoundError as error:
-        raise ShardError(
-            f"shard {sidecar.with_suffix('.tar')} is incomplete: its sidecar {sidecar.name} is missing; {FIX}"
-        ) from error
+        raise ShardError(f"shard {tar} is incomplete: its sidecar {sidecar.name} is missing; {FIX}") from error
     except OSError as error:
         raise ShardError(f"cannot read the sidecar {sidecar}: {error.strerror}") from error
     try:
@@ -109,10 +108,8 @@ def read_index(path: Path) -> ShardIndex:
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, each['loc'])) or 'sidecar'}: {each['msg']}" for each in error.errors()]
         raise ShardError(f"the sidecar {sidecar} is damaged: {'; '.join(faults[:3])}; {FIX}") from error
-    if index.shard != f"{sidecar.stem}.tar":
-        raise ShardError(
-            f"the sidecar {sidecar} describes {index.shard!r}, not {sidecar.stem}.tar: was it renamed or copied? {FIX}"
-        )
+    if index.shard != tar.name:
+        raise ShardError(f"the sidecar {sidecar} describes {index.shard!r}: was it renamed or copied? {FIX}")
     return index
 
 
@@ -133,9 +130,7 @@ def check_size(tar: Path, expected: int) -> None:
     except FileNotFoundError as error:
         raise ShardError(f"shard {tar} is missing although its sidecar is there; {FIX}") from error
     if size != expected:
-        raise ShardError(
-            f"shard {tar} has {size} bytes, its sidecar says {expected}: it was cut short or overwritten; {FIX}"
-        )
+        raise ShardError(f"shard {tar} has {size} bytes, its sidecar says {expected}: cut short or overwritten; {FIX}")
 
 
 def check_digest(tar: Path, expected: str, digest: str) -> None:
@@ -156,6 +151,4 @@ def _verify_contents(tar: Path, index: ShardIndex) -> None:
         found = {member.name: (member.offset_data, member.size) for member in archive}
     if found != expected:
         wrong = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
-        raise ShardError(
-            f"the sidecar of shard {tar} names the wrong places for {len(wrong)} members, first {wrong[0]}; {FIX}"
-        )
+        raise ShardError(f"the sidecar of shard {tar} is wrong about {len(wrong)} members, first {wrong[0]}; {FIX}")

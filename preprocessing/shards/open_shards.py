@@ -112,7 +112,5 @@ class OpenShards:
             except (OSError, ValueError) as error:
                 raise ShardError(f"cannot open shard {tar.path}: {error}; {FIX}") from error
             if len(memory) != tar.bytes:
-                raise ShardError(
-                    f"shard {tar.path} had {tar.bytes} bytes when it was checked and has {len(memory)} now; {FIX}"
-                )
+                raise ShardError(f"shard {tar.path} has {len(memory)} bytes now, not {tar.bytes}; {FIX}")
             return _Mapped(memory, stack.pop_all())

@@ -120,9 +120,7 @@ class ShardReader:
         """Return the features of one image, shape (N, F), as a read-only view; raise ShardError if damaged."""
         array_NF = self._array(image)
         if array_NF.shape[1] != self.feature_dim:
-            raise ShardError(
-                f"{self.where(image)}: features are {array_NF.shape[1]} wide, not {self.feature_dim}; {FIX}"
-            )
+            raise ShardError(f"{self.where(image)}: {array_NF.shape[1]} wide, not {self.feature_dim}; {FIX}")
         return array_NF
 
     def grid(self, image: int) -> tuple[int, int, int] | None:
@@ -182,9 +180,7 @@ class ShardReader:
             if rows < 1 or width < 1 or end + rows * width * _FLOAT16.itemsize != len(data):
                 raise ValueError(f"an array of shape ({rows}, {width}) does not fit {len(data) - end} bytes")
         except ValueError as error:
-            raise ShardError(
-                f"{self.where(image)}: {self.feature}.npy is damaged or not N x F ({error}); {FIX}"
-            ) from error
+            raise ShardError(f"{self.where(image)}: {self.feature}.npy is damaged ({error}); {FIX}") from error
         return np.frombuffer(data, dtype=_FLOAT16, offset=end).reshape(rows, width)
 
     def _member(self, image: int) -> memoryview:

@@ -40,9 +40,7 @@ def shard_paths(directory: Path) -> list[Path]:
     try:
         found = {int(match[1]) for entry in directory.iterdir() if (match := _SHARD.fullmatch(entry.name))}
     except OSError as error:
-        raise ShardError(
-            f"cannot read the shard directory {directory}: {error.strerror}; run the extraction first"
-        ) from error
+        raise ShardError(f"cannot read {directory}: {error.strerror}; run the extraction first") from error
     if not found:
         raise ShardError(f"there are no shards (shard-00000.tar, ...) in {directory}: run the extraction first")
     missing = sorted(set(range(max(found) + 1)) - found)
@@ -88,9 +86,7 @@ class SplitIndex:
             fingerprints.append(index.fingerprint)
             if fingerprints[0] != index.fingerprint:
                 raise ShardError(
-                    f"shards in {directory} come from different runs: {tars[0].path.name} has fingerprint "
-                    f"{fingerprints[0]}, {path.name} has {index.fingerprint}; delete those of the old run and extract "
-                    "again"
+                    f"{path} comes from another run than {tars[0].path.name}; delete the older, extract again"
                 )
             counts.append(np.array(index.caption_counts, dtype=np.int64))
             places.append(member_places(path, index, member))

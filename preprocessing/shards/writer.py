@@ -117,9 +117,7 @@ def _check(sample: Sample, previous_key: str, kinds: set[str] | None) -> None:
             raise ValueError(f"sample {sample.key}: a member's name has lower-case letters, digits and _, got {name!r}")
     for name, array in sample.arrays.items():
         if array.dtype != np.float16 or array.size == 0:
-            raise ValueError(
-                f"sample {sample.key}: {name!r} must be non-empty float16, got {array.dtype} of shape {array.shape}"
-            )
+            raise ValueError(f"sample {sample.key}: {name!r} must be non-empty float16, is {array.dtype} {array.shape}")
     for name, (rows, columns, others) in sample.grids.items():
         if len(sample.arrays[name]) != others + rows * columns:
             raise ValueError(

@@ -169,9 +169,7 @@ class S3Storage:
                 client().upload_fileobj(file, self._bucket, self._key(name), ExtraArgs=metadata, Config=_transfer())
             if not is_stored(self._head(name), path, digest):
                 self.delete(name)
-                raise DamagedError(
-                    "something else was stored than was sent", "check the server's disks and what lies between"
-                )
+                raise DamagedError("something else was stored than was sent", "check its disks and the network")
 
         try:
             self._request("write", name, send)
@@ -241,6 +239,4 @@ class S3Storage:
 
 def _require_intact(answer: dict[str, Any], file: io.BytesIO | io.BufferedRandom) -> None:
     if not is_intact(answer, file):
-        raise DamagedError(
-            "its checksum was wrong", "if the object itself is damaged, delete it and let what wrote it write it again"
-        )
+        raise DamagedError("its checksum was wrong", "delete the object, and let what wrote it write it again")

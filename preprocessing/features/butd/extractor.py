@@ -49,10 +49,7 @@ class ButdExtractor(FileExtractor):
         size: Mapping[str, Any] | None = None,
     ) -> None:
         if not 1 <= min_regions <= max_regions:
-            raise ExtractorError(
-                f"butd: regions must be 1 <= min_regions <= max_regions, got {min_regions} and {max_regions}; use 36 "
-                "and 36, or 10 and 100"
-            )
+            raise ExtractorError(f"butd: 1 <= min_regions <= max_regions is needed, got {min_regions}, {max_regions}")
         self._regions = (min_regions, max_regions)
         if variant != "caffe":
             raise ExtractorError(f"butd: the variant {variant!r} is gone: extract the features again, and train again")

@@ -33,10 +33,7 @@ def prepare(image: Image.Image) -> Pixels:
     """
     scale, (height, width) = target_size(image.width, image.height)
     if min(height, width) < STRIDE:
-        raise ImageError(
-            f"{image.width} x {image.height} pixels is too narrow for the detector: with a long side of {LONG_SIDE} "
-            f"pixels at most, the short one would have {min(height, width)} where {STRIDE} are needed"
-        )
+        raise ImageError(f"{image.width} x {image.height} pixels is too narrow: once resized, less than {STRIDE} wide")
     bgr = np.asarray(image, dtype=np.float32)[:, :, ::-1] - np.array(BGR_MEANS, np.float32)
     low, high, weight = _neighbours(image.width, width, scale)
     bgr = bgr[:, low] * (1 - weight[:, None]) + bgr[:, high] * weight[:, None]

@@ -20,9 +20,7 @@ def build_cnn(**settings: Any) -> Network:
     network = load_transformers(options) if options.network is None else load_torchvision(options.network, options)
     shape = tuple(network.example_state().shape)
     if len(shape) == 2:
-        raise ExtractorError(
-            f"{network.weights} is a transformer, which has no grid of cells; use the extractor 'patches'"
-        )
+        raise ExtractorError(f"{network.weights} is a transformer and has no cells; use the extractor 'patches'")
     if len(shape) != 3:
         raise ExtractorError(f"{network.weights}: a state of shape {shape}, where (F, h, w) is needed; name a CNN")
     return network

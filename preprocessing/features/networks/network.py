@@ -113,8 +113,5 @@ class Network:
             state, again = (self.states([pixels])[0] for _ in range(2))
         bound = 1e-3 * float(state.abs().max())  # rounding on a GPU
         if state.shape != again.shape or not torch.allclose(state, again, rtol=1e-3, atol=bound):
-            raise ExtractorError(
-                f"{self.weights}: two passes over one image give different features (ViTMAE, for one, keeps patches at "
-                "random); name a network without chance in evaluation"
-            )
+            raise ExtractorError(f"{self.weights}: two passes over one image give different features; name another")
         return state

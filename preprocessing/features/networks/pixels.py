@@ -57,9 +57,7 @@ def target_size(width: int, height: int, image_size: ImageSize) -> tuple[int, in
         return int(image_size), int(image_size)
     _, size = resize.target_size(width, height)
     if min(size) < SMALLEST_SIDE:
-        raise ImageError(
-            f"{width} x {height} pixels is too narrow: {max(size)} pixels long it is less than {SMALLEST_SIDE} wide"
-        )
+        raise ImageError(f"{width} x {height} pixels is too narrow: less than {SMALLEST_SIDE} pixels wide once resized")
     return size
 
 

@@ -138,7 +138,5 @@ def _fill(trunk: nn.Module, head: set[str], state: Mapping[str, Tensor], weights
     given = {name: tensor for name, tensor in state.items() if name.split(".")[0] not in head}
     difference = mismatch(given, trunk.state_dict())
     if difference:
-        raise ExtractorError(
-            f"weights {weights} do not fit the network ({difference}); name the network that they were trained in"
-        )
+        raise ExtractorError(f"weights {weights} do not fit the network ({difference}); name the one of their training")
     trunk.load_state_dict(given, strict=False)

@@ -59,7 +59,8 @@ def load_transformers(options: NetworkOptions) -> Network:
             raise ValueError("config.json names code of its own, auto_map, which never runs here")
         if seed is not None or not _has_two_towers(config):
             config = getattr(config, "vision_config", config)
-            _check_reads_images(weights, config)
+            if (read := _network_class(config).main_input_name) != "pixel_values":
+                raise ExtractorError(f"{weights}: {config.model_type} reads {read}, no images; name a vision network")
         if folder is not None and not has_image_settings(folder):
             raise ExtractorError(
                 f"weights: {folder} does not say how images are prepared: copy preprocessor_config.json, or of "
@@ -100,9 +101,7 @@ class _Processed:
         short, long = sorted(image.size)
         # So narrow that scaling its short edge would blow the long one up beyond all bounds.
         if self._edge is not None and self._edge * self._edge * long > MAX_PIXELS * short:
-            raise ImageError(
-                f"{image.width} x {image.height} pixels is too narrow to be scaled to a short edge of {self._edge}"
-            )
+            raise ImageError(f"{image.width} x {image.height} pixels is too narrow for a short edge of {self._edge}")
         try:
             if hasattr(self._processor, "val_transforms"):  # timm's
                 return np.ascontiguousarray(self._processor.val_transforms(image).numpy())
@@ -142,10 +141,7 @@ def _local_folder(weights: str) -> Path | None:
     if path.is_dir():
         return path
     if path.is_file():
-        raise ExtractorError(
-            f"weights: {path} is a file; with a file of weights 'network' must name a network of torchvision, such as "
-            "resnext101_32x8d or resnet101_caffe"
-        )
+        raise ExtractorError(f"weights: {path} is a file; name a network of torchvision for it by 'network'")
     if weights.startswith(("/", ".", "~")) or weights.count("/") > 1 or path.exists():
         raise ExtractorError(
             f"weights: there is no folder {path.absolute()}; name one that holds config.json, "
@@ -160,15 +156,6 @@ def _has_two_towers(config: Any) -> bool:
         return False
     with torch.device("meta"):
         return hasattr(AutoModel.from_config(config), "vision_model")
-
-
-def _check_reads_images(weights: str, config: Any) -> None:
-    read = _network_class(config).main_input_name
-    if read != "pixel_values":
-        raise ExtractorError(
-            f"weights {weights!r} are a network of the type {config.model_type}, which reads {read}, no images; name a "
-            "vision network, or a dual encoder such as CLIP"
-        )
 
 
 def _load_model(weights: str, config: Any, origin: dict[str, Any]) -> tuple[torch.nn.Module, set[str]]:

@@ -18,7 +18,7 @@ import pytest
 from pipelines.runtime import lock
 from pipelines.runtime.lock import exclusive, when_free
 from preprocessing.storage.errors import BusyError
-from preprocessing.storage.holder import Holder
+from preprocessing.storage.lease import Holder
 from preprocessing.storage.mirror import Mirror, lock_file
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -45,7 +45,7 @@ def test_samples_become_records_that_are_read_where_they_lie(tmp_path: Path) -> 
     assert (third.captions, [caption.text for caption in lost.captions]) == ((), ["lost"])
     assert [read_image_bytes(record.image_uri) for record in (first, second, third)] == [jpeg(10), jpeg(20), jpeg(30)]
     assert load_image(first.image_uri).size == (12, 8)
-    with pytest.raises(ImageError, match="the archive has no image under '000010001'"):
+    with pytest.raises(ImageError, match="the archive has no image '000010001'"):
         load_image(lost.image_uri)
 
 

@@ -281,5 +281,5 @@ def test_a_batch_for_which_memory_runs_out_is_named(tmp_path: Path, error: Excep
             return super().__call__(items)
 
     records = [record(str(number)) for number in range(5)]
-    with pytest.raises(ExtractorError, match=r"2 images, .*/2 to .*/3: lower features.batch_size"):
+    with pytest.raises(ExtractorError, match=r"2 images from .*/2 on: lower features.batch_size"):
         extract_shard(spec(tmp_path, records), Short(), batch_size=2)

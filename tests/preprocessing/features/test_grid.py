@@ -175,7 +175,7 @@ def test_other_kinds_of_models_are_refused(tmp_path: Path, resnet: Path) -> None
     (tmp_path / "vit").mkdir()
     ViTConfig(image_size=32, patch_size=16, **sizes).save_pretrained(tmp_path / "vit")
     save_processor(tmp_path / "vit", size={"height": 32, "width": 32})
-    with pytest.raises(ExtractorError, match=r"is a transformer, .* use the extractor 'patches'"):
+    with pytest.raises(ExtractorError, match=r"is a transformer .* use the extractor 'patches'"):
         build_extractor("grid", weights=str(tmp_path / "vit"), seed=0)
 
 

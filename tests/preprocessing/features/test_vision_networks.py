@@ -117,7 +117,7 @@ def test_a_wrapper_of_timm_without_settings_for_images_says_so(tmp_path: Path) -
 def test_a_text_network_is_refused_in_one_message(tmp_path: Path) -> None:
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
     AutoModel.from_config(BertConfig(vocab_size=11, **sizes)).save_pretrained(tmp_path)
-    with pytest.raises(ExtractorError, match="type bert, which reads input_ids, no images; name a vision network"):
+    with pytest.raises(ExtractorError, match="bert reads input_ids, no images; name a vision network"):
         build_extractor("patches", weights=str(tmp_path))
 
 

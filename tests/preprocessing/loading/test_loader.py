@@ -189,12 +189,12 @@ def test_damage_found_in_the_background_is_raised_here(shards: Path, vocabulary:
 
 
 def test_arguments_that_do_not_fit(reader: ShardReader, vocabulary: Vocabulary) -> None:
-    with pytest.raises(ValueError, match="cannot be split over 6 workers"):
+    with pytest.raises(ValueError, match="do not split over 6 workers"):
         make_loader(reader, vocabulary, world=6)
     with pytest.raises(ValueError, match="rank"):
         make_loader(reader, vocabulary, rank=2, world=2)
     tokens = TokenTable.encode(texts(reader), vocabulary)
-    with pytest.raises(ValueError, match="the reader has 32"):
+    with pytest.raises(ValueError, match="are \\[31, 32, 32\\]"):
         TrainLoader(reader, FeatureSource(reader), tokens, vocabulary, BatchSampler(31, 6, 0), 0, 1, 0, True)
     loader = make_loader(reader, vocabulary)
     for start in (-1, loader.steps_per_epoch + 1):

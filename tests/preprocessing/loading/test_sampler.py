@@ -67,7 +67,7 @@ def test_the_order_is_recorded() -> None:
 
 
 def test_impossible_requests_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 samples do not fill one batch of 4"):
+    with pytest.raises(ValueError, match="3 samples do not fill a batch of 4"):
         BatchSampler(3, 4, seed=0)
     with pytest.raises(ValueError, match="batch_size"):
         BatchSampler(3, 0, seed=0)
@@ -129,5 +129,5 @@ def test_one_window_of_all_shards_is_the_order_without_windows() -> None:
 
 
 def test_shards_of_other_samples_are_refused() -> None:
-    with pytest.raises(ValueError, match="99 samples does not go with 100"):
+    with pytest.raises(ValueError, match="99 samples does not fit 100"):
         BatchSampler(100, 8, 3, [40, 59], 2)

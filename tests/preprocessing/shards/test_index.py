@@ -92,5 +92,5 @@ def test_wrong_offsets_are_seen_by_the_deep_check(shards: Path) -> None:
         data["members"]["json"]["offset"][3] -= 512
 
     tar = change_sidecar(shards, shift)
-    with pytest.raises(ShardError, match=r"wrong places for 1 members, first 00000003\.json"):
+    with pytest.raises(ShardError, match=r"wrong about 1 members, first 00000003\.json"):
         verify_shard(tar, deep=True)

@@ -107,7 +107,7 @@ def test_a_shard_that_vanishes_or_shrinks_later_is_named(shards: Path) -> None:
     reader = ShardReader(shards, "grid")
     tar = shards / "shard-00002.tar"
     tar.write_bytes(tar.read_bytes()[:-512])
-    with pytest.raises(ShardError, match=r"shard-00002.tar had \d+ bytes"):
+    with pytest.raises(ShardError, match=r"shard-00002.tar has \d+ bytes now"):
         reader.features(12)
     tar.unlink()
     with pytest.raises(ShardError, match="cannot open shard"):
@@ -116,7 +116,7 @@ def test_a_shard_that_vanishes_or_shrinks_later_is_named(shards: Path) -> None:
 
 def test_mixed_fingerprints_are_refused(shards: Path, sample: MakeSample) -> None:
     write_shard(shards / "shard-00003.tar", [sample(20)], "xyz")
-    with pytest.raises(ShardError, match=r"abc.*shard-00003\.tar has xyz"):
+    with pytest.raises(ShardError, match=r"shard-00003.tar comes from another run than shard-00000.tar"):
         ShardReader(shards, "grid")
 
 
@@ -137,7 +137,7 @@ def test_another_width_than_the_first_image(tmp_path: Path, sample: MakeSample) 
     narrow = Sample("00000001", {"grid": np.ones((3, 4), dtype=np.float16)}, sample(1).meta)
     write_shard(tmp_path / "shard-00000.tar", [sample(0), narrow], "abc")
     reader = ShardReader(tmp_path, "grid")
-    with pytest.raises(ShardError, match="sample 1: features are 4 wide, not 8"):
+    with pytest.raises(ShardError, match="sample 1: 4 wide, not 8"):
         reader.features(1)
 
 
