@@ -114,7 +114,7 @@ def propose(logits_HWA: Tensor, deltas_HWA4: Tensor, size: tuple[int, int], scal
     height, width = logits_HWA.shape[:2]
     anchors = anchors_at_cells(caffe_anchors().to(logits_HWA.device), height, width)
     # The library's boxes end where their last pixel ends.
-    boxes = clip_boxes_to_image(moved(anchors, deltas_HWA4.reshape(-1, 4)), (size[0] - 1, size[1] - 1))
+    boxes: Tensor = clip_boxes_to_image(moved(anchors, deltas_HWA4.reshape(-1, 4)), (size[0] - 1, size[1] - 1))
     is_large = torch.minimum(*sides(boxes)) >= SMALLEST_SIDE * scale
     scores = logits_HWA.flatten()
     best = torch.argsort(scores, descending=True, stable=True)
