@@ -58,7 +58,7 @@ class TrackingConfig(Strict):
         "on this machine, others take the address from MLFLOW_TRACKING_URI",
     )
     experiment: str | None = Field(
-        None, min_length=1, max_length=256, description="experiment; by default the configuration's name"
+        None, min_length=1, max_length=256, description="by default the configuration's name"
     )
     artifacts: Address | None = Field(
         None,
@@ -108,9 +108,7 @@ class CardConfig(Strict):
 class RegistryConfig(Strict):
     """Where models are registered."""
 
-    name: str | None = Field(
-        None, pattern=_IDENTIFIER, description="registered model; by default the configuration's name"
-    )
+    name: str | None = Field(None, pattern=_IDENTIFIER, description="by default the configuration's name")
     guards: dict[str, Annotated[Float, Field(ge=0)]] = Field(
         {"i2t_r01": 1.0, "t2i_r01": 1.0},
         description="metric of the evaluation -> by how much a new champion's may be lower than the old one's",
@@ -138,9 +136,7 @@ class PipelineConfig(Strict):
     """Everything a pipeline run is determined by."""
 
     name: str = Field("scenes", pattern=_IDENTIFIER, description="name of the experiment and of the registered model")
-    preset: str = Field(
-        "vse_infty", description="published system whose model, loss and hyperparameters are the defaults"
-    )
+    preset: str = Field("vse_infty", description="published system that gives the defaults")
     seed: Int = Field(0, ge=0, description="seed of initial weights, order of samples and augmentation")
     work_dir: AbsolutePath = Field(
         default_factory=lambda: Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work"),
@@ -153,9 +149,7 @@ class PipelineConfig(Strict):
         "file, or of an importable module",
     )
     stages: tuple[Annotated[Named, Variants("name", "stage")], ...] = Field(
-        (),
-        exclude_if=lambda stages: not stages,
-        description="stages of plugins, each a mapping of its `name` and its settings",
+        (), exclude_if=lambda stages: not stages, description="stages of plugins, each with its `name` and its settings"
     )
     dataset: Dataset = Field(description="images and captions")
     features: Features = Field(description="features of the images, which the image encoder takes")

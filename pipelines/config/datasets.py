@@ -36,11 +36,9 @@ class KarpathyDataset(DatasetSettings):
     format: Literal["karpathy"]
     images: Address = Field(description="folder of the images, or s3://bucket/folder; the JSON names COCO's subfolders")
     annotations: AbsolutePath = Field(description="dataset_flickr8k.json, dataset_flickr30k.json or dataset_coco.json")
-    restval: bool = Field(
-        True, description="train on COCO's restval too (VSE-infinity: 113,287 images; UniVSE: 82,783)"
-    )
+    restval: bool = Field(True, description="train on COCO's restval too (113,287 images; UniVSE: 82,783)")
     instances: tuple[AbsolutePath, ...] = Field(
-        (), description="COCO's instances_*.json, whose labels UniVSE's retrieval by objects is tested on as well"
+        (), description="COCO's instances_*.json, for UniVSE's retrieval by objects"
     )
 
 
@@ -51,7 +49,7 @@ class CocoDataset(DatasetSettings):
     images: dict[str, Address] = Field(description="split -> folder of its images, or s3://bucket/folder", min_length=1)
     annotations: dict[str, AbsolutePath] = Field(description="split -> its captions_*.json", min_length=1)
     instances: dict[str, AbsolutePath] = Field(
-        {}, description="split -> its instances_*.json, whose labels UniVSE's retrieval by objects is tested on as well"
+        {}, description="split -> its instances_*.json, for UniVSE's retrieval by objects"
     )
 
 
@@ -60,9 +58,7 @@ class TableDataset(DatasetSettings):
 
     format: Literal["table"]
     tables: dict[str, AbsolutePath] = Field(description="split -> .csv, .tsv (also .gz) or .parquet", min_length=1)
-    images: Address | None = Field(
-        None, description="folder that the images are relative to: a path, or s3://bucket/folder; none for addresses"
-    )
+    images: Address | None = Field(None, description="folder of the images, or s3://bucket/folder; none for addresses")
     image_column: str = Field("image", description="name of the images' column")
     caption_column: str = Field("caption", description="name of the captions' column; in parquet also lists of them")
 
@@ -71,9 +67,7 @@ class ImageShardsDataset(DatasetSettings):
     """WebDataset shards as img2dataset writes them: tar archives of KEY.jpg with KEY.txt or KEY.json."""
 
     format: Literal["webdataset"]
-    folders: dict[str, Address] = Field(
-        description="split -> folder of its archives, or s3://bucket/folder", min_length=1
-    )
+    folders: dict[str, Address] = Field(description="split -> folder of archives, or s3://bucket/folder", min_length=1)
 
 
 class PrecomputedDataset(DatasetSettings):
@@ -116,7 +110,7 @@ class ScenesDataset(DatasetSettings):
     format: Literal["scenes"]
     seed: Int = Field(0, ge=0, description="another seed, other scenes")
     images: dict[str, Annotated[Int, Field(gt=0, le=1_000_000)]] = Field(
-        description="split -> number of images", min_length=1
+        description="split -> their number", min_length=1
     )
 
 

@@ -36,9 +36,7 @@ class FeatureSettings(Strict):
     """Keys of every extractor: how images become feature shards, which hold the features under the name `member`."""
 
     batch_size: Int = Field(32, gt=0, description="images in a forward pass")
-    shard_size: Int = Field(
-        500, gt=0, description="images in a shard, which a killed run repeats; each archive of `webdataset` is one"
-    )
+    shard_size: Int = Field(500, gt=0, description="images in a shard; each archive of `webdataset` is one")
     actors: Int = Field(1, gt=0, description="extraction processes; each loads the network once")
     cpus_per_actor: Cpus = Field(1, description="CPU cores reserved for, and threads used by, an actor")
     gpus_per_actor: Gpus = Field(0, description="GPUs reserved for an actor; 0 computes on the CPU")
@@ -79,9 +77,7 @@ class DecodedFeatures(FeatureSettings):
 class NetworkFeatures(DecodedFeatures):
     """Computed by a vision network, trained or filled from a seed."""
 
-    random_seed: Int | None = Field(
-        None, ge=0, serialization_alias="seed", description="take random weights from this seed, not trained ones"
-    )
+    random_seed: Int | None = Field(None, ge=0, serialization_alias="seed", description="seed of random weights")
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         "float32", description="what the network computes in; float16 is for GPUs, most CPUs are slower in it"
     )
@@ -122,8 +118,7 @@ class PatchFeatures(NetworkFeatures):
     extractor: Literal["patches"]
     weights: _Weights = Field(description="local folder, or name on the hub")
     class_token: bool = Field(
-        True,
-        description="begin the set with the class token (VSE+2AD: 197 for ViT-B/16); false for SigLIP, Swin",
+        True, description="begin the set with the class token (VSE+2AD: 197 for ViT-B/16); false for SigLIP, Swin"
     )
 
 
@@ -182,7 +177,7 @@ class PrecomputedFeatures(FeatureSettings):
     member: ClassVar[str] = "region"
     extractor: Literal["precomputed"]
     largest_set: Int | None = Field(
-        None, gt=0, description="vectors kept of a larger set, evenly spread from first to last (HGR: 20 frames)"
+        None, gt=0, description="vectors kept of a larger set, evenly spread (HGR: 20 frames)"
     )
 
 
@@ -210,9 +205,7 @@ class SeveralFeatures(DecodedFeatures):
 
     extractor: Literal["several"]
     of: list[_Together] = Field(description="the extractors with their options", min_length=2)
-    model_reads: str | None = Field(
-        None, description="the extractor whose features this model reads; null for the first of them"
-    )
+    model_reads: str | None = Field(None, description="extractor that this model reads; null for the first")
 
     def _misfits(self) -> Iterator[str]:
         names = [part.extractor for part in self.of]

@@ -55,18 +55,13 @@ class TrainingConfig(Strict):
     batch_size: Int = Field(gt=1, description="image-caption pairs in a global batch (papers: 128)")
     learning_rate: Float = Field(gt=0, le=1, description="highest rate of AdamW (VSE-infinity: 5e-4)")
     weight_decay: Float = Field(ge=0, le=10, description="decoupled weight decay (VSE-infinity with BiGRU: 0.01)")
-    gradient_clip: Float = Field(
-        ge=1e-3, le=1e6, description="largest global L2 norm of the gradients (VSE-infinity: 2.0)"
-    )
+    gradient_clip: Float = Field(ge=1e-3, le=1e6, description="largest L2 norm of the gradients (VSE-infinity: 2.0)")
     initial: AbsolutePath | None = Field(
         None,
-        description="directory of a model whose weights training begins with; by default those that `model` names, "
-        "else random ones",
+        description="directory of a model to begin with; by default the weights that `model` names, else random ones",
     )
     warmup: DurationField = Field(description="linear rise of the learning rate from 0")
-    decay: Annotated[StepDecay | CosineDecay | NoDecay, Variants("name")] = Field(
-        description="fall of the learning rate"
-    )
+    decay: Annotated[StepDecay | CosineDecay | NoDecay, Variants("name")] = Field(description="fall of the rate")
     size_augmentation: Literal["region", "grid", "none"] = Field(
         description="leave out features at random: region 20 %, grid at a random rate up to 20 % (VSE-infinity's code)"
     )
@@ -81,10 +76,7 @@ class TrainingConfig(Strict):
         "(VSE-infinity's code), `words` leaves these two (VSE+2AD's code)"
     )
     shuffle_shards: Int | None = Field(
-        None,
-        gt=0,
-        description="shards that samples are drawn from at a time, others each epoch: for splits larger than "
-        "storage.cache_gb; by default all",
+        None, gt=0, description="shards to draw from at a time, for splits larger than storage.cache_gb; by default all"
     )
     workers: Annotated[int | tuple[Int, Int], BeforeValidator(_workers)] = Field(
         1, description="training processes that share the global batch; [2, 8] takes as many as there is room for"
@@ -114,8 +106,7 @@ class TrainingConfig(Strict):
     chunk_size: Int | None = Field(
         None,
         gt=0,
-        description="pairs that a worker encodes at once: the same gradients in less memory, for a second forward "
-        "pass; by default the complete local batch",
+        description="pairs that a worker encodes at once: less memory, a second forward pass; by default all",
     )
     checkpoint_steps: Int = Field(100, gt=0, description="steps between checkpoints that a killed run resumes from")
     log_steps: Int = Field(10, gt=0, description="steps between logged losses")
@@ -178,17 +169,14 @@ class EvaluationConfig(Strict):
     added: tuple[Annotated[Named, Variants("name", "protocol")], ...] = Field(
         (),
         exclude_if=lambda added: not added,
-        description="protocols of plugins, each a mapping of its `name` and its settings",
+        description="protocols of plugins, each with its `name` and its settings",
     )
     first_images: Int | None = Field(
         None,
         gt=0,
-        description="images, the first of the split, that UniVSE's protocols take (UniVSE: 1,000 of COCO's test "
-        "split); by default all",
+        description="first images of the split, for UniVSE's protocols (UniVSE: 1,000 of COCO's test); by default all",
     )
-    cxc: AbsolutePath | None = Field(
-        None, description="folder of Crisscrossed Captions (sis_test.csv, sts_test.csv, sits_test.csv; dev: *_val.csv)"
-    )
+    cxc: AbsolutePath | None = Field(None, description="folder of Crisscrossed Captions (sis_test.csv, ..., *_val.csv)")
 
     def _misfits(self) -> Iterator[str]:
         if self.protocols[:1] != ("retrieval",) or len(set(self.protocols)) < len(self.protocols):

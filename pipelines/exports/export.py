@@ -72,8 +72,8 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
     """Write a bundle's model into a new folder; return what was written, a line each.
 
     `model` and `extractor` as they are registered, `modules.json` for sentence-transformers, `onnx` with both towers
-    where the model has such a form, and `README.md`. Raises StageError for a model without embeddings, or where ONNX
-    gives other vectors than PyTorch.
+    if they have that form, and `README.md`. Raises StageError for a model without embeddings, or if ONNX gives other
+    vectors than PyTorch.
     """
     from pipelines.inference.embedder import Embedder
     from pipelines.inference.sentence_module import write_modules

@@ -17,9 +17,7 @@ class VseCLoss(HingeLoss):
     plateau_values: ClassVar[tuple[str, ...]] = ("part/image_to_text", "part/text_to_image")
 
     name: Literal["vse_c"]
-    adversarial_after: DurationField = Field(
-        description="duration without wrong captions at the start (VSE-C: 1 epoch)"
-    )
+    adversarial_after: DurationField = Field(description="start without wrong captions (VSE-C: 1 epoch)")
     adversarial_captions: Size = Field(5, description="wrong captions drawn a caption and step (VSE-C: 5)")
 
     def options(self) -> dict[str, Any]:

@@ -39,20 +39,8 @@ def _prepare(
     return build_caption_encoder(settings, train.reader, run)
 
 
-def _text_inputs(*_: object) -> TextInputs:
-    return tokens_alone
-
-
 def _nothing(*_: object) -> None:
     return None
-
-
-def _no_identity(*_: object) -> dict[str, Any]:
-    return {}
-
-
-def _as_it_is(encoders: nn.Module) -> nn.Module:
-    return encoders
 
 
 @dataclass(frozen=True)
@@ -63,10 +51,9 @@ class Behaviour:
     """
 
     prepare: Callable[[KindSettings, SplitData, SplitData, Path], tuple[CaptionEncoder, dict[str, float]]] = _prepare
-    """(settings, train, evaluation, run): the caption encoder, with figures for the manifest; writes files into the
-    run's directory."""
+    """(settings, train, evaluation, run): the caption encoder, with figures for the manifest; writes into `run`."""
 
-    tables_identity: Callable[[KindSettings, SplitData], dict[str, Any]] = _no_identity
+    tables_identity: Callable[[KindSettings, SplitData], dict[str, Any]] = lambda *_: {}
     """(settings, split): what decides the kind's tables of a split besides its features and the caption encoder."""
 
     write_tables: Callable[[KindSettings, SplitData, CaptionEncoder, Path], None] = _nothing
@@ -75,13 +62,13 @@ class Behaviour:
     train_inputs: Callable[[KindSettings, SplitData, CaptionEncoder, Path], CaptionInputs | None] = _nothing
     """(settings, train, caption encoder, run): the source of a batch's tensors besides images and tokens, if any."""
 
-    trained: Callable[[nn.Module], nn.Module] = _as_it_is
+    trained: Callable[[nn.Module], nn.Module] = lambda model: model
     """(model, or model in chunks): the module that a training step calls."""
 
     step_inputs: Callable[[LossConfig, Batch, int, int], tuple[Any, ...]] = tokens_alone
     """(loss, batch, step from 0, steps per epoch): the arguments of the trained module after images and tokens."""
 
-    text_inputs: Callable[[TextEncoderConfig, SplitData, CaptionEncoder, Model], TextInputs] = _text_inputs
+    text_inputs: Callable[[TextEncoderConfig, SplitData, CaptionEncoder, Model], TextInputs] = lambda *_: tokens_alone
     """(settings, split, caption encoder, model): the source of the arguments of `encode_texts` after tokens and
     lengths. The settings may be of another kind's text encoder."""
 

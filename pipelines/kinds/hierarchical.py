@@ -20,9 +20,7 @@ class LevelImageEncoderConfig(ImageEncoder):
 
     name: Literal["levels"]
     pooling: PoolingConfig = Field(description="aggregator of the frames into the event (HGR-infinity: gpo)")
-    dropout: Float = Field(
-        0.2, ge=0, lt=1, description="share of the projected values that training leaves out (HGR: 0.2)"
-    )
+    dropout: Float = Field(0.2, ge=0, lt=1, description="share of the projected values that training drops (HGR: 0.2)")
 
 
 class RoleGraphTextEncoderConfig(WordReader):
@@ -34,15 +32,13 @@ class RoleGraphTextEncoderConfig(WordReader):
 
     name: Literal["role_graphs"]
     graphs: AbsolutePath = Field(
-        description="role graphs of all captions: annotation/RET/sent2rolegraph.augment.json of HGR's release"
+        description="role graphs of all captions: sent2rolegraph.augment.json of HGR's release"
     )
     pooling: PoolingConfig = Field(description="aggregator of the GRU's outputs into the event (HGR-infinity: gpo)")
     word_dim: Size = Field(description="width of the word vectors (HGR: 300)")
-    dropout: Float = Field(
-        0.2, ge=0, lt=1, description="share of the word vectors' values that training leaves out (HGR: 0.2)"
-    )
+    dropout: Float = Field(0.2, ge=0, lt=1, description="share of the words' values that training drops (HGR: 0.2)")
     graph_dropout: Float = Field(
-        0.5, ge=0, lt=1, description="share of what comes over the edges that training leaves out (HGR: 0.5)"
+        0.5, ge=0, lt=1, description="share of the edges' values that training drops (HGR: 0.5)"
     )
     layers: Size = Field(1, description="layers of attention over the edges (HGR: 1)")
 

@@ -2,28 +2,20 @@
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pipelines.kinds import LossConfig, TextEncoderConfig
+from pipelines.kinds import TextEncoderConfig
 from pipelines.kinds.behaviour import Behaviour, TextInputs
 from pipelines.kinds.hierarchical import RoleGraphTextEncoderConfig
 from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.words import build_words
 from pipelines.runtime.stage import StageError
 from preprocessing.captions.encoder import CaptionEncoder
-from preprocessing.captions.role_graphs import (
-    RoleGraph,
-    RoleGraphError,
-    RoleGraphTable,
-    SpacedWords,
-    read_role_graphs,
-)
-from preprocessing.loading.batch import Batch
+from preprocessing.captions.role_graphs import RoleGraphError, RoleGraphTable, SpacedWords, read_role_graphs
 from preprocessing.loading.loader import CaptionInputs
 from vse_core.digests import file_digest
 from vse_core.losses.hierarchical import TextLevels, VideoLevels
@@ -40,10 +32,6 @@ def _prepare(
     return build_words(settings, run, lambda count: SpacedWords.build(train.reader.texts(), count))
 
 
-def _tables_identity(settings: KindSettings, split: SplitData) -> dict[str, Any]:
-    return {"role_graphs": file_digest(_graphs_file(settings.text))}
-
-
 def _write_tables(settings: KindSettings, split: SplitData, caption_encoder: CaptionEncoder, directory: Path) -> None:
     role_graph_table(_graphs_file(settings.text), split).save(directory)
 
@@ -53,10 +41,6 @@ def _train_inputs(
 ) -> CaptionInputs:
     table = role_graph_table(_graphs_file(settings.text), train)
     return lambda captions_B, epoch, longest: _tensors(table, captions_B, longest)
-
-
-def _step_inputs(loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int) -> tuple[Any, ...]:
-    return (RoleGraphs(**batch.extra),)
 
 
 def _text_inputs(
@@ -79,15 +63,12 @@ def _tensors(table: RoleGraphTable, captions_B: npt.NDArray[np.int64], longest: 
     return {name: torch.from_numpy(array) for name, array in table.select(captions_B, longest).items()}
 
 
-@lru_cache(maxsize=1)
-def _role_graphs(path: Path) -> dict[str, RoleGraph]:
-    return read_role_graphs(path)
+# A process reads the JSON once.
+_role_graphs = lru_cache(maxsize=1)(read_role_graphs)
 
 
 def role_graph_table(path: Path, split: SplitData) -> RoleGraphTable:
     """Return the role graphs of a split's captions: mapped if training has written them, else from HGR's JSON.
-
-    A process reads the JSON once.
 
     Raises StageError if the file is missing or malformed, or lacks a caption.
     """
@@ -101,10 +82,10 @@ def role_graph_table(path: Path, split: SplitData) -> RoleGraphTable:
 
 BEHAVIOUR = Behaviour(
     prepare=_prepare,
-    tables_identity=_tables_identity,
+    tables_identity=lambda settings, split: {"role_graphs": file_digest(_graphs_file(settings.text))},
     write_tables=_write_tables,
     train_inputs=_train_inputs,
-    step_inputs=_step_inputs,
+    step_inputs=lambda loss, batch, step, steps_per_epoch: (RoleGraphs(**batch.extra),),
     text_inputs=_text_inputs,
     output_types=(VideoLevels, TextLevels),
 )

@@ -36,18 +36,13 @@ class ComponentTextEncoderConfig(WordReader):
     word_dim: Size = Field(description="width of the basic word vectors (UniVSE: 300)")
     modifier_dim: Size = Field(description="width of the modifier vectors, learned from random ones (UniVSE: 100)")
     train_words: bool = Field(description="fine-tune the basic word vectors (UniVSE keeps GloVe's as they are)")
-    relations: Literal["words", "joined"] = Field(
-        "words", description="read relations word by word, or joined to one word of the vocabulary"
-    )
-    numerals: bool = Field(
-        False, description='take numbers for attributes, "two dogs" (UniVSE\'s appendix: amod or nummod)'
-    )
+    relations: Literal["words", "joined"] = Field("words", description="read relations word by word, or as one word")
+    numerals: bool = Field(False, description='take numbers for attributes, "two dogs" (UniVSE\'s appendix: nummod)')
     start: GRUStart = Field("orthogonal_bias", description="initial weights of the GRU, as `bigru` has them")
     pooling: PoolingConfig | None = Field(
         None,
         exclude_if=lambda pooling: pooling is None,
-        description="aggregator of the states of a BiGRU that reads sentences, beyond the paper; by default the last "
-        "state of the GRU that reads relations",
+        description="aggregator of a BiGRU for sentences, beyond the paper; by default the last state of the other GRU",
     )
     alpha: Float = Field(ge=0, le=1, description="share of the sentence in a caption's vector (UniVSE: 0.75)")
 
@@ -68,11 +63,9 @@ class UnifiedLoss(MarginLoss):
     relation_weight: Weight = Field(description="weight of relations (UniVSE: 1)")
     relations_after: DurationField = Field(description="train without relations for so long (UniVSE: 2 epochs)")
     object_negatives: Size = Field(description="other nouns an object is contrasted with (UniVSE: 16)")
-    attribute_negatives: Size = Field(
-        description="exchanges of the adjective, and as many of the noun, for an attribute (UniVSE: 8)"
-    )
+    attribute_negatives: Size = Field(description="exchanges of an adjective, and of its noun (UniVSE: 8)")
     relation_negatives: tuple[Size, Size, Size] = Field(
-        description="exchanges of subject, relation and object for a relation (UniVSE: 2, 4, 2)"
+        description="exchanges of subject, relation and object (UniVSE: 2, 4, 2)"
     )
     relevance_temperature: Temperature = Field(
         1.0, description="of the regions' relevance to an object (UniVSE: 1, nearly even; its figure 6: 0.1)"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from pipelines.kinds import LossConfig, TextEncoderConfig
+from pipelines.kinds import TextEncoderConfig
 from pipelines.kinds.behaviour import Behaviour, TextInputs
 from pipelines.kinds.component_embedder import ComponentEmbedder, read_parser, write_parser
 from pipelines.kinds.inputs import KindSettings, SplitData
@@ -22,7 +22,7 @@ from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.negatives import NegativeCounts, NegativeSampler, NegativesError
 from preprocessing.captions.pools import Pools, PoolsError
 from preprocessing.captions.vocabulary import Vocabulary
-from preprocessing.loading.batch import Batch, component_tensors
+from preprocessing.loading.batch import component_tensors
 from preprocessing.loading.loader import CaptionInputs
 from vse_core.models import Model
 from vse_core.models.components import Components
@@ -68,10 +68,6 @@ def _train_inputs(
     return inputs
 
 
-def _step_inputs(loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int) -> tuple[Any, ...]:
-    return (Components(**batch.extra),)
-
-
 def _text_inputs(
     text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder, model: Model
 ) -> TextInputs:
@@ -79,10 +75,6 @@ def _text_inputs(
     encoder = model.text_encoder
     table = _components(split, _vocabulary(caption_encoder), encoder.numerals, encoder.relations)
     return lambda captions_C, longest: (Components(**component_tensors(table.select(captions_C))),)
-
-
-def _save_sidecars(directory: Path, settings: KindSettings) -> None:
-    write_parser(directory, settings.parser)
 
 
 def _component_embedder(model: Model, caption_encoder: CaptionEncoder, directory: Path) -> ComponentEmbedder:
@@ -132,8 +124,8 @@ BEHAVIOUR = Behaviour(
     tables_identity=_tables_identity,
     write_tables=_write_tables,
     train_inputs=_train_inputs,
-    step_inputs=_step_inputs,
+    step_inputs=lambda loss, batch, step, steps_per_epoch: (Components(**batch.extra),),
     text_inputs=_text_inputs,
-    save_sidecars=_save_sidecars,
+    save_sidecars=lambda directory, settings: write_parser(directory, settings.parser),
     component_embedder=_component_embedder,
 )

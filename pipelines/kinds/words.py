@@ -21,7 +21,7 @@ def build_caption_encoder(
 ) -> tuple[CaptionEncoder, dict[str, float]]:
     """Return the vocabulary of the training captions, or the tokenizer of pretrained weights; with figures about it.
 
-    Raises StageError if there is no word, or no tokenizer or word vectors where the configuration says.
+    Raises StageError as `build_words`, or if there is no tokenizer.
     """
     text = settings.text
     if text.tokenizer is None:
@@ -36,11 +36,9 @@ def build_caption_encoder(
 def build_words(
     settings: KindSettings, directory: Path, build: Callable[[int], Words]
 ) -> tuple[Words, dict[str, float]]:
-    """Return the words of the training captions, with figures about them; writes their vectors if the settings name
-    any.
+    """Return the words of the training captions, with figures about them; writes the vectors that the settings name.
 
-    `build` makes the words from the smallest count. Raises StageError if there is no word, or no file of word
-    vectors.
+    `build` makes the words from the smallest count. Raises StageError if there is no word, or no file of word vectors.
     """
     text = settings.text
     try:

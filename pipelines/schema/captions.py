@@ -26,5 +26,5 @@ class PoolsConfig(Strict):
     min_adjectives: Int = Field(10, gt=0, description="fewest uses of an adjective; without effect on the paper's")
     min_relations: Int = Field(5, gt=0, description="fewest uses of a relation (UniVSE: 1)")
     adjectives: Literal["captions", "paper"] = Field(
-        "captions", description="those of the captions, or the 37 of UniVSE's appendix"
+        "captions", description="the captions', or the 37 of UniVSE's appendix"
     )

@@ -98,11 +98,10 @@ class FeatureImageEncoderConfig(ImageEncoder):
         "real", description="rows in the MLP's batch statistics; the released code lets those of padding in"
     )
     projections: Size = Field(
-        1,
-        description="linear projections without MLP, each a view by the same aggregator (released MV-VSE code: 2)",
+        1, description="linear projections without MLP, each a view by the same aggregator (released MV-VSE code: 2)"
     )
     dropout: Float = Field(
-        0.0, ge=0, lt=1, description="share of the projected values that training leaves out (HGR's code: 0.2)"
+        0.0, ge=0, lt=1, description="share of projected values that training drops (HGR's code: 0.2)"
     )
 
     def _misfits(self) -> Iterator[str]:
@@ -181,7 +180,7 @@ class LoraConfig(Strict):
 
     rank: Size = Field(8, description="of the updates")
     alpha: Float = Field(16.0, gt=0, le=1e4, description="the updates are multiplied by alpha / rank")
-    dropout: Float = Field(0.0, ge=0, lt=1, description="share of the values before an update that training leaves out")
+    dropout: Float = Field(0.0, ge=0, lt=1, description="share of the values before an update that training drops")
 
 
 class DualImageEncoderConfig(ImageEncoder):
@@ -195,7 +194,7 @@ class DualImageEncoderConfig(ImageEncoder):
     name: Literal["dual_encoder"]
     weights: _Weights = _DUAL_WEIGHTS
     lora: LoraConfig | None = Field(
-        None, description="train low-rank updates of both towers; by default all parameters are trained"
+        None, description="train low-rank updates of both towers; by default all parameters"
     )
 
     def missing_file(self) -> str | None:
@@ -231,7 +230,7 @@ class BiGRUTextEncoderConfig(WordReader):
     word_dim: Size = Field(description="width of the word vectors (VSE++ and VSE-infinity: 300)")
     directions: Literal[1, 2] = Field(2, description="1 reads forwards only (VSE++; then with `last` for the pooling)")
     dropout: Float = Field(
-        0.0, ge=0, lt=1, description="share of the word vectors' values that training leaves out (HGR's code: 0.2)"
+        0.0, ge=0, lt=1, description="share of the words' values that training drops (HGR's code: 0.2)"
     )
 
     start: GRUStart | None = Field(

@@ -31,7 +31,7 @@ class MarginLoss(Loss):
 
     margin: Float = Field(gt=0, le=2, description="margin in cosine similarity (VSE++, VSE-infinity and UniVSE: 0.2)")
     all_negatives: DurationField = Field(
-        description="begin with all negatives for so long, then the hardest (VSE-infinity: 1 epoch)"
+        description="start with all negatives, then the hardest (VSE-infinity: 1 epoch)"
     )
 
     @property
@@ -52,9 +52,7 @@ class MarginLoss(Loss):
 class HingeLoss(MarginLoss):
     """Settings of the losses that are a hinge over pairs, of which all negatives are added up at first."""
 
-    reduction: Literal["sum", "mean"] = Field(
-        description="over the batch; the papers sum, the plateau is then 2*B*margin"
-    )
+    reduction: Literal["sum", "mean"] = Field(description="over the batch; the papers sum: a plateau of 2*B*margin")
 
     def plateau(self, batch_size: float) -> float:
         """Return the loss of a batch on which all similarities are equal."""
@@ -90,7 +88,7 @@ class AdoptLoss(Loss):
     temperature: Temperature = Field(0.05, description="divisor of the similarities (VSE+2AD: 0.05)")
     margin: Float = Field(0.2, ge=0, le=2, description="added to the negatives' similarities (released code: 0.2)")
     count: Literal["adaptive", "constant", "random"] = Field(
-        "adaptive", description="how the number of negatives is chosen (VSE+2AD: adaptive)"
+        "adaptive", description="choice of the number of negatives"
     )
     constant: Int = Field(3, gt=0, description="number of negatives if it is constant (released code: 3)")
 
@@ -108,7 +106,5 @@ class SigmoidLoss(Loss):
 
     name: Literal["sigmoid"]
     temperature: Temperature = Field(0.1, description="divisor of the similarities (SigLIP begins with 0.1)")
-    bias: Float = Field(
-        -10.0, ge=-100, le=100, description="added to the divided similarities (SigLIP begins with -10)"
-    )
+    bias: Float = Field(-10.0, ge=-100, le=100, description="added to the quotients (SigLIP begins with -10)")
     learned: bool = Field(False, description="learn temperature and bias, from these values on (SigLIP)")

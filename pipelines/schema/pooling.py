@@ -43,8 +43,8 @@ class AdPooling(Strict):
     )
     token_share: Literal["learned", "random"] | Annotated[Float, Field(ge=0, le=1)] = Field(
         "learned",
-        description="weight of the token level, the rest is the embedding level's; 1 and 0 leave the other level out "
-        "(table 3), 0.25, 0.5, 0.75 and random are those of the appendix",
+        description="weight of the token level, the rest is the embedding level's (1 and 0: table 3; 0.25, 0.5, 0.75 "
+        "and random: the appendix)",
     )
 
 
@@ -53,7 +53,7 @@ class GemPooling(Strict):
 
     name: Literal["gem"]
     power: Float = Field(
-        3.0, ge=0.01, le=100, description="power at the start: 1 is the mean, large ones approach the maximum"
+        3.0, ge=0.01, le=100, description="initial power: 1 is the mean, large ones approach the maximum"
     )
 
 

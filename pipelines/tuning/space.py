@@ -25,9 +25,7 @@ class Domain(Strict):
 
     values: tuple[Any, ...] | None = Field(None, min_length=1, description="one of these, which may be mappings")
     uniform: tuple[Float, Float] | None = Field(None, description="evenly between two numbers")
-    log_uniform: tuple[Float, Float] | None = Field(
-        None, description="evenly between the logarithms of two numbers: for rates and temperatures"
-    )
+    log_uniform: tuple[Float, Float] | None = Field(None, description="evenly between the logarithms of two numbers")
 
     def _misfits(self) -> Iterator[str]:
         given = [name for name in type(self).model_fields if getattr(self, name) is not None]
@@ -50,19 +48,15 @@ class SearchConfig(Strict):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$", description="name of the search in MLflow")
     method: Literal["random", "grid", "asha", "bayesian", "rows"] = Field(
-        description="random draws; all combinations; random draws whose worse ones end early (ASHA); draws that "
-        "learn from those before (Optuna's TPE); the rows of a table, each with settings of its own"
+        description="random draws; all combinations; draws whose worse ones end early (ASHA), or that learn from those "
+        "before (Optuna's TPE); the rows of a table"
     )
     space: dict[str, Domain] = Field({}, description="keys in dots, each with values, uniform or log_uniform")
     rows: dict[str, dict[str, Any]] = Field({}, description="for the method rows: by name, values by keys in dots")
     trials: Int = Field(8, gt=0, le=10_000, description="settings that are drawn; a grid has one for each combination")
-    seeds: Int = Field(
-        1, gt=0, le=1000, description="trainings of each setting, with seed, seed + 1, ...; their mean counts"
-    )
+    seeds: Int = Field(1, gt=0, le=1000, description="trainings of each setting, with seed, seed + 1, ...")
     grace_epochs: Int = Field(1, gt=0, description="epochs that ASHA grants to every trial")
-    reduction: Int = Field(
-        3, gt=1, description="ASHA keeps one in this many trials at each stop (Li et al., 2020: 3 or 4)"
-    )
+    reduction: Int = Field(3, gt=1, description="ASHA keeps one trial in this many (Li et al., 2020: 3 or 4)")
     concurrent: Int | None = Field(None, gt=0, description="trials at a time; by default as the cluster has room for")
     draw_seed: Int = Field(0, ge=0, description="seed of the draws")
 
