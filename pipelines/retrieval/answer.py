@@ -21,7 +21,11 @@ def answer(options: argparse.Namespace) -> None:
     if newer := newer_model(Path(options.model), tracking_uri):
         console(stderr=True).print(newer, soft_wrap=True)
     try:
-        message = _search_one(options, model) if options.queries is None else _search_batch(options, model)
+        if options.queries is None:
+            message = _search_one(options, model)
+        else:
+            target = model.target_of(options.kind, options.target)
+            message = search_batch(model, Path(options.queries), options.output, options.kind, options.k, target)
     except OSError as error:
         raise SearchError(f"{error.filename or options.output}: {error.strerror or error}") from error
     if message:
@@ -39,14 +43,6 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
         return ""
     options.output.write_bytes(contact_sheet(f"Search in the gallery of {model.name}", [row]))
     return f"Contact sheet: {options.output}"
-
-
-def _search_batch(options: argparse.Namespace, model: SearchModel) -> str:
-    """Search with every line of a file; return a message with the number of queries."""
-    target = model.target_of(options.kind, options.target)
-    report = search_batch(model, Path(options.queries), options.output, options.kind, options.k, target)
-    skipped = f"; {report.skipped:,} lines were skipped: {report.reasons}" if report.skipped else ""
-    return f"{report.searched:,} queries searched with: {options.output}{skipped}"
 
 
 def _table(row: SheetRow, name: str) -> Table:

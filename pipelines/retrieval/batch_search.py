@@ -22,25 +22,10 @@ from preprocessing.storage.atomic import open_atomic
 # Queries embedded at a time; images are decoded, too.
 _BATCH: dict[Kind, int] = {"text": 256, "image": 32}
 _RESULTS = pa.schema(
-    {
-        "line": pa.int64(),
-        "query": pa.string(),
-        "rank": pa.int64(),
-        "similarity": pa.float32(),
-        "item_id": pa.string(),
-        "image_uri": pa.string(),
-        "caption": pa.string(),
-    }
+    {"line": pa.int64(), "query": pa.string(), "rank": pa.int64(), "similarity": pa.float32()}
+    | dict.fromkeys(("item_id", "image_uri", "caption"), pa.string())
 )
 _SKIPPED = pa.schema({"line": pa.int64(), "query": pa.string(), "reason": pa.string()})
-
-
-class BatchReport(NamedTuple):
-    """The numbers of queries and of skipped lines, and the file that lists these lines; None if there are none."""
-
-    searched: int
-    skipped: int
-    reasons: Path | None
 
 
 class _Query(NamedTuple):
@@ -51,8 +36,8 @@ class _Query(NamedTuple):
     reason: str = ""
 
 
-def search_batch(model: SearchModel, queries: Path, output: Path, kind: Kind, k: int, target: Target) -> BatchReport:
-    """Search with every line of a file: a text, or the path or URI of an image.
+def search_batch(model: SearchModel, queries: Path, output: Path, kind: Kind, k: int, target: Target) -> str:
+    """Search with every line of a file: a text, or the path or URI of an image; return a message with their number.
 
     `output` (.parquet, .csv) gets a row for each result: line (from 1), query, rank (from 1), similarity, item_id,
     image_uri (of images), caption. A line that is empty, not UTF-8, or cannot be embedded is skipped, and listed with
@@ -72,12 +57,13 @@ def search_batch(model: SearchModel, queries: Path, output: Path, kind: Kind, k:
                 write(_table(embedded, model, queries_QVD, k, target))
             bar.update(len(batch))
     reasons = output.with_name(f"{output.name}.skipped.csv")
+    message = f"{searched:,} queries searched with: {output}"
     if not skipped:
         reasons.unlink(missing_ok=True)  # of an earlier batch
-        return BatchReport(searched, 0, None)
+        return message
     with _writing(reasons, _SKIPPED) as write:
         write(pa.Table.from_pylist([line._asdict() for line in skipped], _SKIPPED))
-    return BatchReport(searched, len(skipped), reasons)
+    return f"{message}; {len(skipped):,} lines were skipped: {reasons}"
 
 
 def _decoded(number: int, line: bytes) -> _Query:

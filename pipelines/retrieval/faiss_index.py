@@ -20,6 +20,7 @@ from torch import Tensor
 from pipelines.retrieval.gallery import EMBEDDINGS, GalleryError
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import content_digest
+from preprocessing.reading import damage_as
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.digests import check_digests, write_digests
 from vse_core.evaluation.nearest import top_k
@@ -83,18 +84,15 @@ class ItemIndex:
         sample_QVD = queries_QVD[:: max(1, len(queries_QVD) // _RECALL_QUERIES)][:_RECALL_QUERIES]
         truth_Qk = top_k(sample_QVD, items_BKD, _RECALL_DEPTH)[1].numpy()
         for candidates in _SEARCH_CANDIDATES:
-            built = cls(index, Facts(kind, items, views, dim, candidates, 0.0))
-            recall = _recall(built.search(sample_QVD, _RECALL_DEPTH), truth_Qk)
+            found = cls(index, Facts(kind, items, views, dim, candidates, 0.0)).search(sample_QVD, _RECALL_DEPTH)
+            hits = sum(len(np.intersect1d(each.indices, truth)) for each, truth in zip(found, truth_Qk, strict=True))
+            recall = hits / truth_Qk.size
             if recall >= _WANTED_RECALL:
                 break
         return cls(index, Facts(kind, items, views, dim, candidates, round(recall, 4)))
 
     def search(self, queries_QVD: Tensor, k: int) -> list[Found]:
-        """Return the k items (or all) nearest to each query; an approximate index may miss some."""
-        if k < 1:
-            raise ValueError(f"k must be at least 1, got {k}")
-        if queries_QVD.shape[-1] != self.facts.dim:
-            raise ValueError(f"queries have {queries_QVD.shape[-1]} dimensions, the index {self.facts.dim}")
+        """Return the k items (or all, k from 1) nearest to each query; an approximate index may miss some."""
         depth = min(k * self.facts.views, self.vectors.ntotal)
         if depth == 0:
             return [Found(np.empty(0, np.float32), np.empty(0, np.int64))] * len(queries_QVD)
@@ -133,8 +131,7 @@ class GalleryIndex:
         directory.mkdir(parents=True, exist_ok=True)
         content: dict[str, Any] = {"origin": dict(origin)}
         for name, index in vars(self).items():
-            file = directory / f"{name}.faiss"
-            faiss.write_index(index.vectors, str(file))
+            faiss.write_index(index.vectors, str(directory / f"{name}.faiss"))
             content[name] = asdict(index.facts)
         write_json_atomic(directory / INDEX, content)
         write_digests(directory, INDEX, *(f"{name}.faiss" for name in vars(self)))
@@ -142,11 +139,10 @@ class GalleryIndex:
     @classmethod
     def load(cls, directory: Path, origin: Mapping[str, str]) -> Self:
         """Read an index that `save` has written; refuse one of another origin, or (DigestError) a damaged one."""
-        if not (directory / INDEX).is_file():
-            raise GalleryError(f"{directory} holds no index: {INDEX} is missing")
+        files = {name: directory / f"{name}.faiss" for name in ("images", "captions")}
         # Checked first, as FAISS trusts its files.
-        check_digests(directory, INDEX, "images.faiss", "captions.faiss")
-        try:
+        check_digests(directory, INDEX, *(file.name for file in files.values()))
+        with damage_as(GalleryError, f"{directory / INDEX} cannot be read", "build the index again"):
             content = json.loads((directory / INDEX).read_text(encoding="utf-8"))
             others = [name for name, digest in origin.items() if content["origin"].get(name) != digest]
             if others:
@@ -154,9 +150,8 @@ class GalleryIndex:
                     f"the index in {directory} was built from another {' and '.join(others)}: build it again with "
                     f"{command('index')}"
                 )
-            return cls(*(_load_items(directory, name, content[name]) for name in ("images", "captions")))
-        except (ValueError, KeyError, TypeError) as error:
-            raise GalleryError(f"{directory / INDEX} cannot be read ({error!r}): build the index again") from error
+            facts = {name: Facts(**content[name]) for name in files}
+            return cls(*(ItemIndex(faiss.read_index(str(file)), facts[name]) for name, file in files.items()))
 
 
 def index_origin(model: Path, gallery: Path) -> dict[str, str]:
@@ -173,10 +168,6 @@ def _kind(kind: Kind | Literal["auto"], items_BKD: Tensor, queries_QVD: Tensor) 
     return "exact" if items_BKD.shape[0] * items_BKD.shape[1] <= _EXACT_VECTORS else "approximate"
 
 
-def _load_items(directory: Path, name: str, content: dict[str, Any]) -> ItemIndex:
-    return ItemIndex(faiss.read_index(str(directory / f"{name}.faiss")), Facts(**content))
-
-
 def _best_of_views(similarities: np.ndarray, vectors: np.ndarray, views: int, k: int) -> Found:
     """Return the k best items among the vectors found by the views of one query, each item by its best vector."""
     order = np.argsort(-similarities, kind="stable")
@@ -184,8 +175,3 @@ def _best_of_views(similarities: np.ndarray, vectors: np.ndarray, views: int, k:
     items = vectors[order] // views
     first = np.sort(np.unique(items, return_index=True)[1])[:k]
     return Found(similarities[order[first]], items[first])
-
-
-def _recall(found: list[Found], truth_Qk: np.ndarray) -> float:
-    hits = sum(len(np.intersect1d(each.indices, truth)) for each, truth in zip(found, truth_Qk, strict=True))
-    return hits / truth_Qk.size

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from pipelines.runtime.stage import StageError
 from preprocessing.datasets.table import SEPARATORS, read_columns
 from preprocessing.plain_text import is_text
-from preprocessing.reading import reason
 from preprocessing.storage.address import is_s3, join
 from preprocessing.storage.base import Entry
 from preprocessing.storage.opening import open_storage
@@ -27,7 +26,7 @@ class ImageFile(NamedTuple):
     def fault(self) -> str:
         """The reason why no attempt to read it can succeed, or ""."""
         if not self.version:
-            return _unseen(self.image_uri)
+            return "no such file, or its folder may not be entered"
         if not is_text(self.image_uri):
             return "its path is not UTF-8; rename it"
         return "" if is_s3(self.image_uri) or os.access(self.image_uri, os.R_OK) else "no permission to read it"
@@ -75,18 +74,6 @@ def _of_row(name: str, folder: Path) -> ImageFile:
     except OSError:  # a name that no file can have, or a folder that may not be entered
         entry = None
     return ImageFile(name, uri, "" if entry is None else _version(entry))
-
-
-def _unseen(uri: str) -> str:
-    """Return the reason why an image of a table could not be looked at."""
-    try:
-        if not is_s3(uri):
-            Path(uri).stat()
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        return f"cannot be read: {reason(error)}"
-    return "no such file"
 
 
 def _version(entry: Entry) -> str:

@@ -83,15 +83,12 @@ def write_part(folder: Path, parts: Path, embedded: Embedded) -> pa.Table:
         path = _thumbnail(folder, file)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(thumbnail)
-    table = _rows(embedded.files, embedded.images_BKD)
+    columns = [pa.array(column, pa.string()) for column in zip(*embedded.files, strict=True)]
+    vectors_BKD = np.ascontiguousarray(embedded.images_BKD, dtype=np.float32)
+    columns.append(pa.FixedShapeTensorArray.from_numpy_ndarray(vectors_BKD))
+    table = pa.table(columns, names=[*ImageFile._fields, "vectors"])
     write_table(parts / f"{fingerprint(embedded.files)[:16]}.parquet", table)
     return table
-
-
-def _rows(files: Sequence[ImageFile], images_BKD: np.ndarray) -> pa.Table:
-    columns = [pa.array(column, pa.string()) for column in zip(*files, strict=True)]
-    vectors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(images_BKD, dtype=np.float32))
-    return pa.table([*columns, vectors], names=[*ImageFile._fields, "vectors"])
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -127,12 +124,10 @@ def load_table(folder: Path, state: dict[str, Any]) -> pa.Table:
     return pyarrow.parquet.read_table(directory / TABLE)
 
 
-def load_image_gallery(folder: Path, bundle: Path) -> tuple[Gallery, GalleryIndex, dict[str, Path]]:
+def load_image_gallery(
+    folder: Path, state: dict[str, Any], bundle: Path
+) -> tuple[Gallery, GalleryIndex, dict[str, Path]]:
     """Load a gallery, its index and thumbnails; refuse (GalleryError) one that another model has embedded."""
-    state = read_state(folder)
-    if state is None:
-        again = command("index", "--images", "FOLDER", "--name", folder.name, "--model", "MODEL")
-        raise GalleryError(f"{folder} holds no gallery: make it with {again}")
     if state["origin"] != bundle_origin(bundle):
         raise GalleryError(
             f"{folder} was embedded by another model than {state['model']} is now: index its images again with "

@@ -4,7 +4,6 @@ import argparse
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,15 +24,6 @@ from preprocessing.storage.mirror import Mirror
 
 _REPORT = "skipped.csv"
 _SKIPPED = pa.schema(dict.fromkeys(Skipped._fields, pa.string()))
-
-
-class _Update(NamedTuple):
-    """An update of a gallery: the rows that stay, the images to embed and to skip, and the number that goes."""
-
-    kept: list[pa.Table]
-    todo: list[ImageFile]
-    skipped: list[Skipped]
-    removed: int
 
 
 def index_images(options: argparse.Namespace) -> None:
@@ -71,31 +61,36 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
     files, others = list_images(images)
     parts = folder / image_gallery.PARTS / fingerprint(state["origin"])[:16]
     published = image_gallery.load_table(folder, found) if found.get("origin") == state["origin"] else None
-    update = _plan(folder, published, files, sorted(parts.glob("*.parquet")))
+    kept, todo, skipped, removed = _plan(folder, published, files, sorted(parts.glob("*.parquet")))
     say(
-        f"{folder.name}: {len(files):,} images in {images} ({others:,} other files): {len(update.todo):,} to embed, "
-        f"{update.removed:,} to remove, {len(update.skipped):,} to skip"
+        f"{folder.name}: {len(files):,} images in {images} ({others:,} other files): {len(todo):,} to embed, "
+        f"{removed:,} to remove, {len(skipped):,} to skip"
     )
-    if published is not None and not (parts.exists() or update.todo or update.removed):
-        say(f"{folder.name}: up to date{'' if options.dry_run else _listed(folder, update.skipped)}")
+    if published is not None and not (parts.exists() or todo or removed):
+        say(f"{folder.name}: up to date{'' if options.dry_run else _listed(folder, skipped)}")
         if state != found and not options.dry_run:  # the same model under another version
             image_gallery.write_state(folder, state)
     elif not options.dry_run:
-        tables, skipped = embed_images(update.todo, bundle, images, folder, parts, options.actors or 1)
-        listed = _listed(folder, [*update.skipped, *skipped])
-        rows = pa.concat_tables([*update.kept, *tables]) if update.kept or tables else None
+        tables, refused = embed_images(todo, bundle, images, folder, parts, options.actors or 1)
+        listed = _listed(folder, skipped + refused)
+        rows = pa.concat_tables(kept + tables) if kept or tables else None
         if rows is None or not rows.num_rows:
             raise StageError(f"none of the {len(files):,} images can be embedded{listed}")
         image_gallery.publish(folder, state, rows.take(pa.array(np.argsort(np.array(rows["image_id"].to_pylist())))))
         embedded = sum(table.num_rows for table in tables)
-        say(f"{folder.name}: {rows.num_rows:,} images; {embedded:,} embedded, {update.removed:,} removed{listed}")
+        say(f"{folder.name}: {rows.num_rows:,} images; {embedded:,} embedded, {removed:,} removed{listed}")
         say(f"search: {command('search', '--gallery', folder.name, 'TEXT')}")
     if not options.model and (newer := image_gallery.newer_model(folder, tracking_uri)):
         say(newer)
 
 
-def _plan(folder: Path, published: pa.Table | None, files: Sequence[ImageFile], parts: Sequence[Path]) -> _Update:
-    """Compare the images with the rows that the same model has embedded: of the gallery, and of finished parts."""
+def _plan(
+    folder: Path, published: pa.Table | None, files: Sequence[ImageFile], parts: Sequence[Path]
+) -> tuple[list[pa.Table], list[ImageFile], list[Skipped], int]:
+    """Compare the images with the rows that the same model has embedded: of the gallery, and of finished parts.
+
+    Returns the rows that stay, the images to embed and to skip, and the number that goes.
+    """
     tables = [] if published is None else [published]
     tables += [pyarrow.parquet.read_table(path) for path in parts]
     missing, kept = set(files), []
@@ -114,7 +109,7 @@ def _plan(folder: Path, published: pa.Table | None, files: Sequence[ImageFile], 
             todo.append(file)
     before = set() if published is None else set(published["image_id"].to_pylist())
     after = {file.image_id for file in todo} | {name for table in kept for name in table["image_id"].to_pylist()}
-    return _Update(kept, todo, skipped, len(before - after))
+    return kept, todo, skipped, len(before - after)
 
 
 def _listed(folder: Path, skipped: Sequence[Skipped]) -> str:

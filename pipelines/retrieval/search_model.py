@@ -18,8 +18,6 @@ from pipelines.runtime.stage import StageError
 from preprocessing.features.extractor import ExtractorError
 from vse_core.digests import DigestError
 
-DEFAULT_TARGETS: dict[Kind, Target] = {"text": "images", "image": "captions"}
-
 
 class SearchError(StageError):
     """A search that cannot be done."""
@@ -44,7 +42,7 @@ class SearchModel:
         Raises SearchError if captions are wanted and there are none.
         """
         if self.gallery.captions:
-            return wanted or DEFAULT_TARGETS[kind]
+            return wanted or ("images" if kind == "text" else "captions")
         if wanted == "captions":
             raise SearchError("the gallery has no captions: the target can only be images")
         return "images"
@@ -84,11 +82,9 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
         again = command("index", "--name", Path(reference).name, "--model", own_images["model"].partition("/")[0])
         raise SearchError(f"{error}; then index the images again: {again}") from error
     try:
-        if own_images is not None:
-            gallery, index, thumbnails = load_image_gallery(Path(reference), bundle)
-            embedder = Embedder(bundle / "model", bundle / "extractor")
-            return SearchModel(reference, embedder, gallery, index, thumbnails=thumbnails)
         embedder = Embedder(bundle / "model", bundle / "extractor")
+        if own_images is not None:
+            return SearchModel(reference, embedder, *load_image_gallery(Path(reference), own_images, bundle))
         gallery = Gallery.load(bundle / "gallery")
         index = GalleryIndex.load(bundle / "index", index_origin(bundle / "model", bundle / "gallery"))
         return SearchModel(name, embedder, gallery, index)

@@ -39,8 +39,8 @@ def test_every_line_finds_what_a_search_of_its_own_finds(
     texts = ["a red ring", 'a "blue" square, small', "ein grüner Stern"]
     queries, output = tmp_path / "queries.txt", tmp_path / f"results{suffix}"
     queries.write_text("\n".join(texts), encoding="utf-8")
-    report = batch_search.search_batch(model, queries, output, "text", 3, "images")
-    assert (report.searched, report.skipped, report.reasons) == (3, 0, None)
+    message = batch_search.search_batch(model, queries, output, "text", 3, "images")
+    assert message == f"3 queries searched with: {output}"
     found = rows(output)
     assert len(found) == 9
     for line, text in enumerate(texts, start=1):
@@ -75,15 +75,15 @@ def test_no_cell_of_a_csv_is_a_formula_or_holds_control_characters(
 def test_lines_that_are_no_queries_are_skipped_with_their_reasons(model: SearchModel, tmp_path: Path) -> None:
     queries, output = tmp_path / "queries.txt", tmp_path / "results.parquet"
     queries.write_bytes("\ufeffa red ring\r\n\n   \nblau\u00df\n".encode() + b"caf\xe9\na star")
-    report = batch_search.search_batch(model, queries, output, "text", 1, "captions")
-    assert (report.searched, report.skipped) == (3, 3)
+    reasons = tmp_path / "results.parquet.skipped.csv"
+    message = batch_search.search_batch(model, queries, output, "text", 1, "captions")
+    assert message == f"3 queries searched with: {output}; 3 lines were skipped: {reasons}"
     assert [(row["line"], row["query"]) for row in rows(output)] == [
         (1, "a red ring"),
         (4, "blau\u00df"),
         (6, "a star"),
     ]
-    assert report.reasons == tmp_path / "results.parquet.skipped.csv"
-    skipped = rows(report.reasons)
+    skipped = rows(reasons)
     assert [(row["line"], row["reason"][:8]) for row in skipped] == [
         ("2", "the line"),
         ("3", "the line"),
@@ -91,7 +91,7 @@ def test_lines_that_are_no_queries_are_skipped_with_their_reasons(model: SearchM
     ]
     queries.write_text("a red ring")
     batch_search.search_batch(model, queries, output, "text", 1, "captions")
-    assert not report.reasons.exists()
+    assert not reasons.exists()
 
 
 def test_images_that_cannot_be_read_are_skipped(model: SearchModel, tmp_path: Path) -> None:
@@ -101,11 +101,11 @@ def test_images_that_cannot_be_read_are_skipped(model: SearchModel, tmp_path: Pa
     bad.write_bytes(b"no image")
     queries, output = tmp_path / "queries.txt", tmp_path / "results.parquet"
     queries.write_text(f"{bad}\n{good}\n{tmp_path / 'absent.png'}\n{other}\n")
-    report = batch_search.search_batch(model, queries, output, "image", 1, "images")
-    assert (report.searched, report.skipped) == (2, 2)
+    reasons = tmp_path / "results.parquet.skipped.csv"
+    message = batch_search.search_batch(model, queries, output, "image", 1, "images")
+    assert message == f"2 queries searched with: {output}; 2 lines were skipped: {reasons}"
     assert [(row["line"], row["image_uri"]) for row in rows(output)] == [(2, stored), (4, other)]
-    assert report.reasons is not None
-    assert [row["reason"][:12] for row in rows(report.reasons)] == ["not an image", "no such file"]
+    assert [row["reason"][:12] for row in rows(reasons)] == ["not an image", "no such file"]
 
 
 def test_a_batch_that_fails_leaves_the_old_results(
