@@ -3,6 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
+Ids = npt.NDArray[np.int32]
+Draws = npt.NDArray[np.float64]
+
 # Of all tokens, or words: 20 % are touched; of those one half is masked, one tenth replaced at random, the rest deleted
 # (VSE-infinity's code).
 _MASK_BELOW = 0.2 * 0.5
@@ -14,9 +17,7 @@ _NEVER = 1.0
 _NO_GRID_DROP_UP_TO = 0.2
 
 
-def augment_tokens(
-    ids_L: npt.NDArray[np.int32], rng: np.random.Generator, mask_id: int, size: int
-) -> npt.NDArray[np.int32]:
+def augment_tokens(ids_L: Ids, rng: np.random.Generator, mask_id: int, size: int) -> Ids:
     """Mask, replace or delete tokens of a caption for the BiGRU text encoder (VSE-infinity, released code).
 
     Each token is touched with probability 0.2. A touched token becomes ``mask_id`` (one half), a uniformly random entry
@@ -29,12 +30,8 @@ def augment_tokens(
 
 
 def augment_words(
-    ids_L: npt.NDArray[np.int32],
-    words_L: npt.NDArray[np.int16],
-    rng: np.random.Generator,
-    mask_id: int | None,
-    size: int,
-) -> npt.NDArray[np.int32]:
+    ids_L: Ids, words_L: npt.NDArray[np.int16], rng: np.random.Generator, mask_id: int | None, size: int
+) -> Ids:
     """Mask, replace or delete whole words of a caption for pretrained text encoders (VSE-infinity, released code).
 
     Each word is touched with probability 0.2. All pieces of a touched word become ``mask_id`` (one half; None, if a
@@ -52,13 +49,7 @@ def augment_words(
     return _augmented(ids_L, touch_L, entry_L, mask_id, size)
 
 
-def _augmented(
-    ids_L: npt.NDArray[np.int32],
-    touch_L: npt.NDArray[np.float64],
-    entry_L: npt.NDArray[np.float64],
-    mask_id: int | None,
-    size: int,
-) -> npt.NDArray[np.int32]:
+def _augmented(ids_L: Ids, touch_L: Draws, entry_L: Draws, mask_id: int | None, size: int) -> Ids:
     """Apply draws from U(0, 1): ``touch_L`` decides what happens to a token, ``entry_L`` which entry replaces it."""
     kept_L = touch_L >= _DELETE_BELOW
     kept_L |= touch_L < _RANDOM_BELOW
@@ -67,10 +58,10 @@ def _augmented(
     if not kept_L[touch_L < _NEVER].any():
         return ids_L.copy()
     random_L = (entry_L * size).astype(ids_L.dtype)
-    changed_L: npt.NDArray[np.int32] = np.where(touch_L < _RANDOM_BELOW, random_L, ids_L)
+    changed_L: Ids = np.where(touch_L < _RANDOM_BELOW, random_L, ids_L)
     if mask_id is not None:
         changed_L[touch_L < _MASK_BELOW] = mask_id
-    kept_ids_L: npt.NDArray[np.int32] = changed_L[kept_L]
+    kept_ids_L: Ids = changed_L[kept_L]
     return kept_ids_L
 
 
@@ -104,6 +95,6 @@ def drop_dimensions(width: int, rate: float, rng: np.random.Generator) -> npt.ND
     return np.where(rng.random(width) < rate, 0.0, 1 / (1 - rate)).astype(np.float16)
 
 
-def _kept_rows(draws_N: npt.NDArray[np.float64], rate: float) -> npt.NDArray[np.intp]:
+def _kept_rows(draws_N: Draws, rate: float) -> npt.NDArray[np.intp]:
     kept = np.flatnonzero(draws_N > rate)
     return kept if len(kept) else np.array([np.argmax(draws_N)])

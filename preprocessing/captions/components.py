@@ -164,18 +164,10 @@ class ComponentTable:
                 objects.add((noun,) for noun in nouns_of(graph))
                 pairs.add(pairs_of(graph, kinds))
                 triples.add(triples_of(graph))
-        (objects_O1, object_starts), (pairs_A2, pair_starts) = objects.arrays(), pairs.arrays()
-        triples_T3, triple_starts = triples.arrays()
-        return cls(
-            objects_O=objects_O1[:, 0],
-            pairs_A2=pairs_A2,
-            triples_T3=triples_T3,
-            relations=relation_table,
-            object_starts=object_starts,
-            pair_starts=pair_starts,
-            triple_starts=triple_starts,
-            image_C=np.array(images, dtype=np.int64),
-        )
+        sorts = (objects, pairs, triples)
+        (objects_O1, pairs_A2, triples_T3), starts = (sort.ids() for sort in sorts), (sort.starts() for sort in sorts)
+        image_C = np.array(images, dtype=np.int64)
+        return cls(objects_O1[:, 0], pairs_A2, triples_T3, relation_table, *starts, image_C)
 
     def save(self, directory: Path) -> None:
         """Write the table into a directory."""
@@ -240,7 +232,10 @@ class _Rows:
                 self._ids.append(ids)
         self._starts.append(len(self._ids))
 
-    def arrays(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Return all components, a row each, and the first row of each caption with the end."""
-        ids = np.array(self._ids, dtype=np.int32).reshape(-1, len(self._find))
-        return ids, np.array(self._starts, dtype=np.int64)
+    def ids(self) -> npt.NDArray[np.int32]:
+        """Return all components, a row each."""
+        return np.array(self._ids, dtype=np.int32).reshape(-1, len(self._find))
+
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Return the first row of each caption, and the end."""
+        return np.array(self._starts, dtype=np.int64)

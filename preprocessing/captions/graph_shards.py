@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
 
 from preprocessing.captions.adversarial.sentence import TokenizedCaption
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.scene_graph.parse import ParsedCaption, parse_captions
-from preprocessing.reading import damage_as, parse_json
+from preprocessing.reading import damage_as
 from preprocessing.shards.index import FIX, ShardError
 from preprocessing.shards.reader import read_records
 from preprocessing.shards.split_index import shard_paths
@@ -44,7 +46,7 @@ def read_counts(shard: Path) -> GraphCounts:
     """Read the counts of a shard that :func:`parse_shard` has made; raise ShardError if they are damaged."""
     path = counts_path(shard)
     with damage_as(ShardError, f"the counts {path} cannot be read", FIX):
-        return GraphCounts.from_json(parse_json(path.read_bytes()))
+        return GraphCounts.model_validate_json(path.read_bytes())
 
 
 def parse_shard(spec: ParseSpec, nlp: Language, batch_size: int) -> GraphCounts:
@@ -68,7 +70,7 @@ def parse_shard(spec: ParseSpec, nlp: Language, batch_size: int) -> GraphCounts:
         ]
         samples.append(Sample(key, {}, {**record, "captions": captions}))
     write_shard(spec.path, samples, spec.fingerprint)
-    write_json_atomic(counts_path(spec.path), counts.to_json())
+    write_json_atomic(counts_path(spec.path), counts.model_dump())
     return counts
 
 
@@ -88,8 +90,7 @@ def read_captions(directory: Path) -> Iterator[list[TokenizedCaption]]:
                 ]
 
 
-@dataclass
-class GraphCounts:
+class GraphCounts(BaseModel):
     """Counts of lemmas over the graphs of captions ("attribute object" of attributes); those of parts can be merged.
 
     `without` counts captions without objects, without attributes and without relations, by these words, `problems` the
@@ -97,11 +98,11 @@ class GraphCounts:
     """
 
     captions: int = 0
-    without: Counter[str] = field(default_factory=Counter)
-    problems: Counter[str] = field(default_factory=Counter)
-    objects: Counter[str] = field(default_factory=Counter)
-    attributes: Counter[str] = field(default_factory=Counter)
-    relations: Counter[str] = field(default_factory=Counter)
+    without: Counter[str] = Counter()
+    problems: Counter[str] = Counter()
+    objects: Counter[str] = Counter()
+    attributes: Counter[str] = Counter()
+    relations: Counter[str] = Counter()
 
     @classmethod
     def of(cls, captions: Iterable[ParsedCaption]) -> GraphCounts:
@@ -127,17 +128,5 @@ class GraphCounts:
     def merge(self, other: GraphCounts) -> None:
         """Add the counts of other captions."""
         self.captions += other.captions
-        for name in _COUNTERS:
+        for name in ("without", "problems", "objects", "attributes", "relations"):
             getattr(self, name).update(getattr(other, name))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a dictionary whose bytes as JSON depend on the counts alone."""
-        return {"captions": self.captions, **{name: dict(sorted(getattr(self, name).items())) for name in _COUNTERS}}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> GraphCounts:
-        """Read what :meth:`to_json` returned."""
-        return cls(data["captions"], *(Counter(data[name]) for name in _COUNTERS))
-
-
-_COUNTERS = ("without", "problems", "objects", "attributes", "relations")

@@ -6,10 +6,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
+from pydantic import TypeAdapter
+
 from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.word_lists import WORD_LISTS
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
-from preprocessing.reading import damage_as, parse_json
+from preprocessing.reading import damage_as
 from preprocessing.storage.atomic import write_json_atomic
 
 # Part of the fingerprints of what draws from pools: raise it when the same graphs give others.
@@ -80,12 +82,7 @@ class Pools:
     def load(cls, path: Path) -> Self:
         """Read what :meth:`save` has written; raise PoolsError if the file is missing or damaged."""
         with damage_as(PoolsError, f"{path} holds no pools of words", "build them again"):
-            data = parse_json(path.read_bytes())
-            pools = {name: data[name] for name in ("nouns", "adjectives", "relations")}
-            for words in pools.values():
-                if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-                    raise ValueError("a pool holds something else than words")
-        return cls(**{name: tuple(words) for name, words in pools.items()})
+            return TypeAdapter(cls).validate_json(path.read_bytes())
 
 
 def _words_besides_adjectives(graph: SceneGraph) -> Iterator[str]:

@@ -53,7 +53,7 @@ class Split:
 def _made(splits: list[Split]) -> str:
     counts = GraphCounts()
     for split in splits:
-        counts.merge(GraphCounts.from_json(split.graphs.directory.read_manifest()["counts"]))
+        counts.merge(GraphCounts.model_validate(split.graphs.directory.read_manifest()["counts"]))
     return in_words(counts)
 
 

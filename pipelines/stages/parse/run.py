@@ -40,7 +40,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
         directory.pull(lambda name: not name.endswith(".tar"))
         for path in paths:
             counts.merge(graph_shards.read_counts(path))
-        content = {"split": split.name, "counts": counts.to_json(), "shards": len(paths), "reused_shards": count}
+        content = {"split": split.name, "counts": counts.model_dump(), "shards": len(paths), "reused_shards": count}
         files = [file.name for path in paths for file in shard_files(path, graph_shards.counts_path)]
         directory.complete(content, files, pushed=True)
         _log(split.name, counts, tracker)

@@ -4,9 +4,11 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
-from preprocessing.reading import damage_as, parse_json
+from pydantic import ConfigDict, TypeAdapter
+
+from preprocessing.reading import damage_as
 from preprocessing.storage.atomic import open_atomic
 
 
@@ -29,6 +31,11 @@ class Adversarial:
     caption: str
     texts: tuple[str, ...]
     reason: str = ""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+
+_ENTRY = TypeAdapter(Adversarial)
 
 
 class AttackReport(NamedTuple):
@@ -59,13 +66,9 @@ def read_adversarials(path: Path) -> list[Adversarial]:
         *lines, rest = path.read_bytes().decode().split("\n")
     if rest:
         raise AdversarialError(f"{path} ends within a line: it was cut off; generate it again")
-    return [_entry(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
-
-
-def _entry(line: str, origin: str) -> Adversarial:
-    with damage_as(AdversarialError, f"{origin} is not an adversarial caption", "generate the file again"):
-        data: Any = parse_json(line)
-        texts = data.pop("texts")
-        if not isinstance(texts, list) or not all(isinstance(value, str) for value in (*data.values(), *texts)):
-            raise ValueError("ids and texts must be strings")
-        return Adversarial(**data, texts=tuple(texts))
+    entries = []
+    for number, line in enumerate(lines, start=1):
+        what = f"{path}, line {number} is not an adversarial caption"
+        with damage_as(AdversarialError, what, "generate the file again"):
+            entries.append(_ENTRY.validate_json(line))
+    return entries

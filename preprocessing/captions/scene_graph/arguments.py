@@ -205,6 +205,6 @@ class Arguments:
 
     def _is_plural(self, noun: int) -> bool:
         tree = self._tree
-        if "Number=Plur" in tree.features[noun] or tree.child(noun, "quantifier") is not None:
+        if "Number=Plur" in tree.features[noun] or tree.has_child(noun, {"quantifier"}):
             return True
         return any(tree.lemmas[child] not in ("one", "1") for child in tree.children_with(noun, ("nummod",)))

@@ -52,7 +52,7 @@ class _Phrases:
             return False
         found = self._complement(token)
         if found is None:
-            over = lemma == "side" and before[-1] in _OVER and tree.child(token, "det") is not None
+            over = lemma == "side" and before[-1] in _OVER and tree.has_child(token, {"det"})
             if lemma in LEXICON["bare_places"] and not over:
                 tree.labels[token] = "advmod"
             return False
@@ -67,7 +67,7 @@ class _Phrases:
     def quantifier(self, token: int) -> bool:
         """Find "a group of"; not "other parts of"."""
         tree, lemma, upos = self._tree, self._tree.lemmas[token], self._tree.upos[token]
-        if lemma == "part" and (tree.child(token, "amod") is not None or "Number=Plur" in tree.features[token]):
+        if lemma == "part" and (tree.has_child(token, {"amod"}) or "Number=Plur" in tree.features[token]):
             return False
         nouns = LEXICON["quantifier_nouns"]
         counting = lemma in nouns if upos == "NOUN" else upos == "NUM" or lemma in LEXICON["quantifiers"]

@@ -195,7 +195,7 @@ def _place_of_companion(tree: Tree, token: int) -> None:
     accompanies = tree.labels[first] in OBLIQUES and any(tree.lemmas[c] == "with" for c in _cases(tree, first))
     if first == head or not accompanies:
         return
-    owned = tree.child(token, "nmod:poss") is not None and load_taxonomy().is_body_part(tree.lemmas[token])
+    owned = tree.has_child(token, {"nmod:poss"}) and load_taxonomy().is_body_part(tree.lemmas[token])
     of_companion = owned and (tree.lemmas[token] == "mouth" or not is_living(tree, before))
     if of_companion or tree.lemmas[token] in LEXICON["backgrounds"]:
         _attach(tree, token, first, "nmod")

@@ -57,7 +57,7 @@ def _is_nominalised(tree: Tree, token: int) -> bool:
     lemma, head = tree.lemmas[token], tree.heads[token]
     if lemma in LEXICON["non_things"] or tree.is_clause(token):
         return False
-    if tree.child(token, "det") is not None:
+    if tree.has_child(token, {"det"}):
         return True
     in_place = tree.labels[token] == "obj" or (tree.labels[token] == "conj" and tree.is_noun(head))
     return in_place and lemma not in LEXICON["colours"] and "noun" in load_taxonomy().kinds(lemma)

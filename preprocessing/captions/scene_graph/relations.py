@@ -121,12 +121,12 @@ class _Finder:
 
     def _is_existential(self, token: int) -> bool:
         """Return whether a verb only says that something is there: "there is a man on a bike"."""
-        return self._tree.lemmas[token] == "be" or self._tree.child(token, "expl") is not None
+        return self._tree.lemmas[token] == "be" or self._tree.has_child(token, {"expl"})
 
     def _gap(self, token: int) -> tuple[int, ...]:
         """Return the noun that a relative clause has for object: "the ball [that] the dog chases"."""
         tree, arguments = self._tree, self._arguments
-        if tree.has_child(token, frozenset({"obj", "xcomp"})):
+        if tree.has_child(token, {"obj", "xcomp"}):
             return ()
         clause = token
         while tree.labels[clause] == "xcomp" and tree.heads[clause] >= 0:
@@ -135,7 +135,7 @@ class _Finder:
         relative = tree.labels[clause] == "acl:relcl" or (tree.labels[clause] == "acl" and not tree.subtyped)
         if noun < 0 or not relative or clause in arguments.relativised:
             return ()
-        if not tree.has_child(clause, SUBJECTS) or tree.child(clause, "mark") is not None:
+        if not tree.has_child(clause, SUBJECTS) or tree.has_child(clause, {"mark"}):
             return ()
         return arguments.named(arguments.modified(noun, clause))
 
@@ -144,7 +144,7 @@ class _Finder:
         tree = self._tree
         if owner > noun:
             return [noun]
-        rest = [m for m in self._arguments.members(noun) if m != noun and tree.child(m, "det", "nmod:poss") is None]
+        rest = [m for m in self._arguments.members(noun) if m != noun and not tree.has_child(m, {"det", "nmod:poss"})]
         return [noun, *rest]
 
     def _absolute(self, token: int) -> None:

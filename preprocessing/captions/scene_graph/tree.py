@@ -70,15 +70,11 @@ class Tree:
             if head >= 0:
                 self.children[head].append(token)
 
-    def child(self, token: int, *labels: str) -> int | None:
-        """Return the first child with one of these labels."""
-        return next((child for child in self.children[token] if self.labels[child] in labels), None)
-
     def children_with(self, token: int, labels: Collection[str]) -> list[int]:
         """Return the children with one of these labels."""
         return [child for child in self.children[token] if self.labels[child] in labels]
 
-    def has_child(self, token: int, labels: frozenset[str]) -> bool:
+    def has_child(self, token: int, labels: Collection[str]) -> bool:
         """Return whether a child has one of these labels."""
         names = self.labels
         for child in self.children[token]:  # noqa: SIM110  (any() takes twice as long, and this is asked most)

@@ -112,7 +112,7 @@ def test_what_belongs_to_a_shard_comes_along(settings: list[str]) -> None:
     grown(settings, 7)
     split, later = (train_split(loaded(settings, images)) for images in (7, 10))
     counts = counts_path(split.shards[1])
-    write_json_atomic(counts, GraphCounts().to_json())
+    write_json_atomic(counts, GraphCounts().model_dump())
     split.directory.mirror.push(counts)
     assert reuse_shards(later.shard_set, later.version, counts_path) == 1
     assert counts_path(later.shards[1]).read_bytes() == counts.read_bytes()
