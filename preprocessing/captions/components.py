@@ -164,10 +164,9 @@ class ComponentTable:
                 objects.add((noun,) for noun in nouns_of(graph))
                 pairs.add(pairs_of(graph, kinds))
                 triples.add(triples_of(graph))
-        sorts = (objects, pairs, triples)
-        (objects_O1, pairs_A2, triples_T3), starts = (sort.ids() for sort in sorts), (sort.starts() for sort in sorts)
-        image_C = np.array(images, dtype=np.int64)
-        return cls(objects_O1[:, 0], pairs_A2, triples_T3, relation_table, *starts, image_C)
+        ids = objects.ids()[:, 0], pairs.ids(), triples.ids()
+        starts = objects.starts(), pairs.starts(), triples.starts()
+        return cls(*ids, relation_table, *starts, np.array(images, dtype=np.int64))
 
     def save(self, directory: Path) -> None:
         """Write the table into a directory."""
