@@ -53,13 +53,6 @@ class Plugin:
     file: Path
     digest: str
 
-    @classmethod
-    def of(cls, reference: str, module: ModuleType) -> Plugin:
-        """Describe an imported module."""
-        file = Path(module.__file__ or "")
-        files = sorted(file.parent.rglob("*.py")) if module.__package__ else [file]
-        return cls(reference, file, json_digest([file_digest(each) for each in files]))
-
     def __str__(self) -> str:
         return f"the plugin {self.reference}"
 
@@ -165,7 +158,9 @@ def _load(reference: str) -> None:
     module = _imported(name, reference)
     if not hasattr(module, "register"):
         raise ConfigError(f"plugins: {reference} is not a plugin: it has no function register(vse)")
-    plugin = Plugin.of(reference, module)
+    file = Path(module.__file__ or "")
+    files = sorted(file.parent.rglob("*.py")) if module.__package__ else [file]
+    plugin = Plugin(reference, file, json_digest([file_digest(each) for each in files]))
     try:
         module.register(Registrar(plugin))
     except ValueError as error:

@@ -97,7 +97,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch, work_dir: Path) -> Pipeline:
         settings = job.settings
         with open_splits(settings.mirror, settings.feature, None, job.train, job.evaluation) as (train, dev):
             encoder = load_caption_encoder(job.folder.path)
-            here = job.folder.path, torch.device("cpu"), Quiet(), lambda metrics: None
+            here = job.folder.path, torch.device("cpu"), Quiet(), lambda metrics: None, ("dev", "0")
             trainer = Trainer(settings, train, dev, encoder, *here)
             history = list(trainer.run())
             chance = chance_rsum(dev.reader.caption_counts.tolist())

@@ -23,9 +23,10 @@ from pipelines.stages.evaluate.plan import evaluation_content
 from pipelines.stages.evaluate.run import evaluate_directory
 from pipelines.stages.runner import run_stages
 from pipelines.tracking import Tracker
-from pipelines.training.checkpoints import weights_digest
 from preprocessing.datasets import build_dataset
+from vse_core.digests import file_digest
 from vse_core.evaluation.recall import chance_rsum
+from vse_core.models.model import WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
     plans = run_stages(config, ["extract", "parse"] if config.reads_graphs else ["extract"])
     content = {
         "version": VERSION,
-        "model": weights_digest(model),
+        "model": file_digest(model / WEIGHTS),
         "features": plans["extract"].fingerprint,
         # Of several in the same shards.
         "reads": config.features.member,

@@ -49,16 +49,13 @@ def register_bundle(
 
     A fingerprint that is registered already is not registered again. The requirements are what pip installs for the
     model. The tags go to the version, the metrics to the active run with the id of the logged model, so that MLflow
-    shows them with the model. The description of the version is Markdown. Raises RuntimeError if no run is active.
+    shows them with the model. The description of the version is Markdown.
     """
-    run = mlflow.active_run()
-    if run is None:
-        raise RuntimeError("a model is logged to a run: start one before registering")
     client = MlflowClient()
     found = find_registered(client, name, fingerprint)
     if found is None:
         info = _log_bundle(bundle, name, requirements, tags)
-        mlflow.log_metrics(dict(metrics), run_id=run.info.run_id, model_id=info.model_id)
+        mlflow.log_metrics(dict(metrics), model_id=info.model_id)
         version = mlflow.register_model(info.model_uri, name, tags={**tags, FINGERPRINT_TAG: fingerprint})
         found = RegisteredVersion(name, int(version.version), info.model_id)
     client.set_registered_model_alias(name, CHALLENGER, str(found.version))

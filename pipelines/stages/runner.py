@@ -11,19 +11,17 @@ from rich.table import Table
 
 from pipelines import plugins
 from pipelines.config import PipelineConfig, load_config
-from pipelines.reporting.run import report_path
+from pipelines.reporting.run import read_manifest, report_path
 from pipelines.runtime import cluster
 from pipelines.runtime.cli import console, make_parser, run_command
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import (
-    MANIFEST,
     Plans,
     StageError,
     StagePlan,
     StageReport,
     disk_errors,
     fingerprint,
-    manifest_in,
 )
 from pipelines.schema.error import ConfigError
 from pipelines.stages.evaluate.plan import EVALUATE
@@ -215,8 +213,8 @@ def _run_stage(config: PipelineConfig, name: str, plans: dict[str, StagePlan], r
 
 
 def _nothing_to_do(plan: StagePlan) -> StageReport:
-    summary = manifest_in(plan.directory).get("summary") if (plan.directory / MANIFEST).is_file() else None
-    return StageReport(plan.name, plan.directory, summary or plan.size, up_to_date=True)
+    summary = read_manifest(plan.directory).get("summary", plan.size)
+    return StageReport(plan.name, plan.directory, summary, up_to_date=True)
 
 
 def _reported(page: Path, seconds: float = 0.0) -> StageReport:

@@ -15,7 +15,7 @@ from pipelines.runtime.stage import StageError, disk_errors
 from pipelines.training.checkpoint_uploads import CheckpointUploads
 from preprocessing.storage.atomic import sync_directory
 from preprocessing.storage.mirror import Mirror
-from vse_core.digests import DigestError, check_digests, file_digest, write_digests
+from vse_core.digests import DigestError, check_digests, write_digests
 from vse_core.distributed import rank
 from vse_core.models.model import SPECIFICATION, WEIGHTS, Model
 from vse_core.training.sharding import gathered
@@ -102,11 +102,6 @@ class Checkpoints:
 def best_directory(directory: Path, epoch: int) -> Path:
     """Return where the model of an epoch (from 0) is kept while it is the best."""
     return directory / f"best-{epoch + 1:03d}"
-
-
-def weights_digest(model: Path) -> str:
-    """Return the sha256 of a model directory's weights: its identity."""
-    return file_digest(model / WEIGHTS)
 
 
 def newest_checkpoint(directory: Path) -> Path | None:

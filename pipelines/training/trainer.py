@@ -24,11 +24,12 @@ from pipelines.inference.feature_check import write_feature_key
 from pipelines.inference.image_inputs import PixelEncoder, image_source
 from pipelines.inference.text_embedder import text_batches
 from pipelines.kinds.inputs import SplitData
+from pipelines.tracking import LoggedData, Tracker
 from pipelines.training.checkpoints import Checkpoints
 from pipelines.training.initial_weights import start_from_initial, start_from_word_vectors
 from pipelines.training.loss_log import append_loss, forget_losses
 from pipelines.training.metrics import Scalars, StepReport, ThroughputMeter
-from pipelines.training.observer import RunObserver
+from pipelines.training.preemption import CheckpointRequests
 from pipelines.training.prepare import model_specification
 from pipelines.training.schedules import LossSchedule, build_schedule
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
@@ -58,7 +59,8 @@ IntArray = npt.NDArray[np.int64]
 class Trainer:
     """One process's part of a training run, whose output is in ``checkpoints/step-*``, ``best-*`` and ``losses.jsonl``.
 
-    Only the first process has an observer; every process calls `on_epoch` with the metrics of each finished epoch.
+    Only the first process has a tracker; `evaluated` is what MLflow knows the evaluation split by. Every process calls
+    `on_epoch` with the metrics of each finished epoch.
     """
 
     def __init__(
@@ -69,8 +71,9 @@ class Trainer:
         caption_encoder: CaptionEncoder,
         directory: Path,
         device: torch.device,
-        observer: RunObserver | None,
+        tracker: Tracker | None,
         on_epoch: Callable[[dict[str, float]], None],
+        evaluated: LoggedData,
     ) -> None:
         self.settings = settings
         self.training = training = settings.training
@@ -79,8 +82,10 @@ class Trainer:
         self.caption_encoder = caption_encoder
         self.directory = directory
         self.device = device
-        self.observer = observer
+        self.tracker = tracker
         self.on_epoch = on_epoch
+        self.evaluated = evaluated
+        self.requests = CheckpointRequests()
         specification = model_specification(settings.model, train.reader, caption_encoder)
         self.checkpoints = Checkpoints(directory, self._write_sidecars, settings.mirror)
         torch.manual_seed(settings.seed)
@@ -131,7 +136,7 @@ class Trainer:
             self._finish_epoch(epoch)
         if not self.training.epochs and not self.progress.history:
             self._finish_epoch(0)
-        if self.observer is not None:
+        if self.tracker is not None:
             self.checkpoints.wait()
         return self.progress.history
 
@@ -204,13 +209,13 @@ class Trainer:
                     self._save(done)
                 if self._is_checkpoint_wanted():
                     self._save(done)
-                    if self.observer is not None:
+                    if self.tracker is not None:
                         self.checkpoints.wait()
-                        self.observer.checkpoint_is_safe()
+                        self.requests.answer()
         self._read_reports()
 
     def _is_checkpoint_wanted(self) -> bool:
-        wanted = self.observer is not None and self.observer.wants_checkpoint()
+        wanted = self.tracker is not None and self.requests.is_wanted()
         # Where the processes share the weights they save together.
         return first_says(wanted) if self._is_sharded else wanted
 
@@ -248,15 +253,15 @@ class Trainer:
             plateau_steps = self.losses.check(report.step - 1, values, report.batch_size)
             self.progress = replace(self.progress, plateau_steps=plateau_steps)
             is_last = report.step == self.training.epochs * self.steps_per_epoch
-            if self.observer is not None and (is_last or report.step % self.training.log_steps == 0):
-                self._log_step(self.observer, report, values)
+            if self.tracker is not None and (is_last or report.step % self.training.log_steps == 0):
+                self._log_step(self.tracker, report, values)
 
     def _model_inputs(self, batch: Batch, step: int) -> tuple[Any, ...]:
         """Return the arguments of the trained module in a step, counted from 0."""
         extra = self.kind.step_inputs(self.settings.loss, batch, step, self.steps_per_epoch)
         return (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B, *extra)
 
-    def _log_step(self, observer: RunObserver, report: StepReport, values: dict[str, float]) -> None:
+    def _log_step(self, tracker: Tracker, report: StepReport, values: dict[str, float]) -> None:
         append_loss(self.directory, report.step, values["loss"])
         metrics = report.metrics(values) | report.meter.speed_since(self._logged)
         if self.training.precision == "fp16":
@@ -264,7 +269,7 @@ class Trainer:
         if self.device.type == "cuda":
             metrics["system/gpu_memory_peak_gb"] = torch.cuda.max_memory_allocated(self.device) / 1e9
         self._logged = report.meter
-        observer.log(metrics, report.step)
+        tracker.log_metrics(metrics, report.step)
 
     def _finish_epoch(self, epoch: int) -> None:
         finished = min(epoch + 1, self.training.epochs)
@@ -273,10 +278,10 @@ class Trainer:
         if self._is_sharded:
             forget_gathered(self.model)
         self.progress = replace(self.progress, epoch=epoch + 1, step=0, history=(*self.progress.history, metrics))
-        if self.observer is not None:
+        if self.tracker is not None:
             named = {f"{self.settings.eval_split}/{name}": value for name, value in metrics.items()}
-            self.observer.log({"epoch": finished}, step)
-            self.observer.log_model(f"epoch-{finished:03d}", named, step)
+            self.tracker.log_metrics({"epoch": finished}, step)
+            self.tracker.log_model(f"epoch-{finished:03d}", named, step, self.evaluated)
         if self.progress.best_epoch == epoch:
             self.checkpoints.save_best(epoch, self.model)
         self._save(step)
@@ -286,8 +291,9 @@ class Trainer:
         self._read_reports()
         self.progress = replace(self.progress, scaler=self.precision.state(), learned=self.losses.state())
         self.checkpoints.save(step, self.model, self.optimizer, self.progress)
-        if self.observer is not None:
-            self.observer.flush()
+        if self.tracker is not None:
+            # What a checkpoint covers is delivered or kept on disk: a resumed run does not log it again.
+            self.tracker.detach(force=False)
 
     def _restore(self) -> None:
         """Go back to the newest checkpoint; what was logged after it will be logged again."""
@@ -295,7 +301,7 @@ class Trainer:
             self.progress = load_state(self.optimizer, self._checkpoint)
             self.losses.resume(self.progress)
             self.precision.load_state(self.progress.scaler)
-        if self.observer is not None:
+        if self.tracker is not None:
             forget_losses(self.directory, self.progress.epoch * self.steps_per_epoch + self.progress.step)
 
     def _evaluate(self) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """The function that every training process runs."""
 
+import contextlib
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,7 @@ from ray.train.torch import get_device
 from pipelines.config.training import TrainingSettings
 from pipelines.kinds.inputs import SplitData, SplitPaths
 from pipelines.runtime.stage import disk_errors
-from pipelines.tracking import LoggedData, RunHandle
-from pipelines.training.observer import RunObserver
+from pipelines.tracking import LoggedData, RunHandle, Tracker
 from pipelines.training.readers import open_splits
 from pipelines.training.run_folder import RunFolder
 from pipelines.training.trainer import Trainer
@@ -53,27 +53,30 @@ def train_worker(job: TrainingJob) -> dict[str, Any]:
 
 
 def _train(job: TrainingJob, train: SplitData, evaluation: SplitData) -> dict[str, Any]:
-    observer = RunObserver(job.run, job.evaluated) if ray.train.get_context().get_world_rank() == 0 else None
-    trainer = Trainer(
-        job.settings,
-        train,
-        evaluation,
-        load_caption_encoder(job.folder.path),
-        job.folder.path,
-        get_device(),
-        observer,
-        # A barrier for all processes; it also tells Ray, and whoever watches it, that the run advances.
-        on_epoch=lambda metrics: ray.train.report({**metrics, "epoch": len(trainer.progress.history)}),
-    )
-    try:
-        with disk_errors("train", job.folder.path):
-            history = trainer.run()
-    except (CollapseError, NonFiniteLossError) as error:
-        # Every process meets it at the same step; a restart would meet it again, so it is an outcome, not a failure.
-        return {"error": str(error)}
-    finally:
-        if observer is not None:
-            observer.close()
+    with contextlib.ExitStack() as stack:
+        tracker = Tracker(job.run) if ray.train.get_context().get_world_rank() == 0 else None
+        if tracker is not None:
+            stack.callback(tracker.detach)
+            stack.enter_context(tracker.system_metrics())
+        trainer = Trainer(
+            job.settings,
+            train,
+            evaluation,
+            load_caption_encoder(job.folder.path),
+            job.folder.path,
+            get_device(),
+            tracker,
+            # A barrier for all processes; it also tells Ray, and whoever watches it, that the run advances.
+            on_epoch=lambda metrics: ray.train.report({**metrics, "epoch": len(trainer.progress.history)}),
+            evaluated=job.evaluated,
+        )
+        try:
+            with disk_errors("train", job.folder.path):
+                history = trainer.run()
+        except (CollapseError, NonFiniteLossError) as error:
+            # Every process meets it at the same step; a restart would meet it again, so it is an outcome, not a
+            # failure.
+            return {"error": str(error)}
     return {
         "history": list(history),
         "chance": chance_rsum(evaluation.reader.caption_counts.tolist()),

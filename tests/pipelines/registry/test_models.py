@@ -180,11 +180,6 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_registering_needs_a_run(registered: Registered) -> None:
-    with pytest.raises(RuntimeError, match="start one before"):
-        register_bundle(registered.bundle, "tiny", "abc", [], TAGS, {})
-
-
 @pytest.mark.parametrize(
     ("reference", "reason"),
     [

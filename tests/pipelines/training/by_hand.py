@@ -11,7 +11,7 @@ import torch
 from pipelines.config import PipelineConfig, load_config
 from pipelines.kinds.inputs import SplitData
 from pipelines.stages.extract import plan as extract
-from pipelines.training.observer import RunObserver
+from pipelines.tracking import LoggedData, Tracker
 from pipelines.training.trainer import Trainer
 from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder
 from preprocessing.captions.token_table import TokenTable
@@ -28,26 +28,20 @@ SMALL = (
 )
 
 
-class Quiet(RunObserver):
-    """An observer that nothing happens to."""
+class Quiet(Tracker):
+    """A tracker that logs nothing."""
 
     def __init__(self) -> None:
         pass
 
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         pass
 
-    def log_model(self, name: str, metrics: Mapping[str, float], step: int) -> None:
-        self.log(metrics, step)
+    def log_model(self, name: str, metrics: Mapping[str, float], step: int, data: LoggedData) -> None:
+        self.log_metrics(metrics, step)
 
-    def flush(self) -> None:
-        pass
-
-    def wants_checkpoint(self) -> bool:
-        return False
-
-    def checkpoint_is_safe(self) -> None:
-        raise AssertionError("it was not asked for")
+    def detach(self, force: bool = True) -> bool:
+        return True
 
 
 def with_tokens(split: SplitData, encoder: CaptionEncoder) -> SplitData:
@@ -61,16 +55,16 @@ def quiet_trainer(
     evaluation: SplitData,
     encoder: CaptionEncoder,
     out: Path,
-    observer: RunObserver | None,
+    tracker: Tracker | None,
 ) -> Trainer:
     """Return a trainer on the CPU whose epochs nobody hears of."""
     settings, cpu = config.training_settings, torch.device("cpu")
     train, evaluation = with_tokens(train, encoder), with_tokens(evaluation, encoder)
-    return Trainer(settings, train, evaluation, encoder, out, cpu, observer, on_epoch=lambda metrics: None)
+    return Trainer(settings, train, evaluation, encoder, out, cpu, tracker, lambda metrics: None, ("scenes dev", "0"))
 
 
 def train_by_hand(
-    settings: Sequence[str], trained: Path, out: Path, workers: int, threads: int = 1, observer: Quiet | None = None
+    settings: Sequence[str], trained: Path, out: Path, workers: int, threads: int = 1, tracker: Quiet | None = None
 ) -> None:
     """Train from the first step to the last; losses and checkpoints are written as a run on Ray writes them.
 
@@ -80,14 +74,14 @@ def train_by_hand(
         out: for the output.
         workers: processes.
         threads: of each.
-        observer: of the first process, into which it is pickled; by default one that ignores all it is told.
+        tracker: of the first process, into which it is pickled; by default one that ignores all it is told.
     """
     out.mkdir()
-    run_ranks(_train, workers, settings, trained, out, observer or Quiet(), threads=threads)
+    run_ranks(_train, workers, settings, trained, out, tracker or Quiet(), threads=threads)
 
 
-def _train(rank: int, settings: Sequence[str], trained: Path, out: Path, observer: Quiet) -> None:
+def _train(rank: int, settings: Sequence[str], trained: Path, out: Path, tracker: Quiet) -> None:
     config = load_config(None, settings)
     outputs = extract.plan(config, {}).outputs
     train, dev = (SplitData(ShardReader(outputs[split], config.features.member)) for split in ("train", "dev"))
-    quiet_trainer(config, train, dev, load_caption_encoder(trained), out, observer if rank == 0 else None).run()
+    quiet_trainer(config, train, dev, load_caption_encoder(trained), out, tracker if rank == 0 else None).run()

@@ -52,7 +52,7 @@ def make_config(system: str, *overrides: str) -> PipelineConfig:
 
 
 def make_trainer(
-    config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None, prepared: bool = False
+    config: PipelineConfig, shards: Path, out: Path, tracker: Recorder | None, prepared: bool = False
 ) -> Trainer:
     train, dev = (
         SplitData(ShardReader(shards / f"{name}/features", "grid"), shards / f"{name}/graphs")
@@ -80,7 +80,7 @@ def make_trainer(
     )
     if (out / ADVERSARIAL).is_file() and not prepared:
         _write_tokens(out, train.reader, vocabulary)
-    return quiet_trainer(config, train, dev, vocabulary, out, observer)
+    return quiet_trainer(config, train, dev, vocabulary, out, tracker)
 
 
 @pytest.fixture(scope="module", params=SYSTEMS)
@@ -132,8 +132,8 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(undisturbed, shards: Pa
 
 
 def run_rank(rank: int, config: PipelineConfig, shards: Path, out: Path) -> None:
-    observer = Recorder() if rank == 0 else None
-    history = make_trainer(config, shards, out, observer, prepared=True).run()
+    tracker = Recorder() if rank == 0 else None
+    history = make_trainer(config, shards, out, tracker, prepared=True).run()
     (out / f"history-{rank}.json").write_text(json.dumps(history))
 
 

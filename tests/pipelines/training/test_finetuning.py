@@ -1,7 +1,7 @@
 """A backbone trained from images in shards to a model that can be searched, on a network small enough for a test."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -71,14 +71,14 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Recorder(Quiet):
-    """An observer that notes what is trainable at each step, and can die."""
+    """A tracker that notes what is trainable at each step, and can die."""
 
     def __init__(self, die_at: int | None = None) -> None:
         self.die_at = die_at
         self.trainer: Trainer | None = None
         self.trainable: list[frozenset[str]] = []
 
-    def log(self, metrics: dict[str, float], step: int) -> None:
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         if step == self.die_at:
             raise InterruptedError
         if "train/loss" in metrics and self.trainer is not None:
@@ -86,13 +86,13 @@ class Recorder(Quiet):
             self.trainable.append(frozenset(name for name, parameter in named if parameter.requires_grad))
 
 
-def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
+def make_trainer(config: PipelineConfig, shards: Path, out: Path, tracker: Recorder | None) -> Trainer:
     train, dev = SplitData(ShardReader(shards / "train", "jpg")), SplitData(ShardReader(shards / "dev", "jpg"))
     captions = (caption["text"] for meta in train.reader.metas() for caption in meta["captions"])
     out.mkdir(exist_ok=True)
-    trainer = quiet_trainer(config, train, dev, Vocabulary.build(captions, 1), out, observer)
-    if observer is not None:
-        observer.trainer = trainer
+    trainer = quiet_trainer(config, train, dev, Vocabulary.build(captions, 1), out, tracker)
+    if tracker is not None:
+        tracker.trainer = trainer
     return trainer
 
 

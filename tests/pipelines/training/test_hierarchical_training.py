@@ -58,11 +58,11 @@ def make_config(shards: Path, *overrides: str) -> PipelineConfig:
     return load_config(None, ["preset=hgr_infty", *SMALL, *own, *overrides])
 
 
-def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
+def make_trainer(config: PipelineConfig, shards: Path, out: Path, tracker: Recorder | None) -> Trainer:
     train, dev = SplitData(ShardReader(shards / "train", "grid")), SplitData(ShardReader(shards / "dev", "grid"))
     words = SpacedWords.build(texts_of(train.reader), 1)
     out.mkdir(exist_ok=True)
-    return quiet_trainer(config, train, dev, words, out, observer)
+    return quiet_trainer(config, train, dev, words, out, tracker)
 
 
 @pytest.fixture(scope="module")

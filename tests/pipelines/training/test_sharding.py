@@ -8,6 +8,7 @@ import torch
 import torch.multiprocessing as mp
 from safetensors.torch import load_file
 
+from pipelines.training.preemption import CheckpointRequests
 from tests.pipelines.training.test_trainer import (
     LEARNED,
     KilledError,
@@ -89,24 +90,25 @@ def test_a_process_keeps_its_share_of_weights_and_optimizer(shards: Path, tmp_pa
     assert max(mine[0] for mine, _ in found) < 0.35 * weights
 
 
-class Asking(Recorder):
-    """One that is to be preempted after a step."""
+class Requests(CheckpointRequests):
+    """A process asks for a checkpoint after some steps, and is killed once it is safe."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.safe = False
+    def __init__(self, tracker: Recorder) -> None:
+        self.tracker = tracker
 
-    def wants_checkpoint(self) -> bool:
-        return len(self.metrics) >= 4 and not self.safe
+    def is_wanted(self) -> bool:
+        return len(self.tracker.metrics) >= 4
 
-    def checkpoint_is_safe(self) -> None:
-        self.safe = True
+    def answer(self) -> None:
         raise KilledError
 
 
 def train_until_asked(rank: int, shards: Path, out: Path) -> None:
     config = make_config(SHARED, "training.checkpoint_steps=100")
-    make_trainer(config, shards, out, Asking() if rank == 0 else None).run()
+    tracker = Recorder()
+    trainer = make_trainer(config, shards, out, tracker if rank == 0 else None)
+    trainer.requests = Requests(tracker)
+    trainer.run()
 
 
 @pytest.mark.integration

@@ -67,10 +67,10 @@ def prepared(config: PipelineConfig, shards: Path, out: Path) -> CaptionEncoder:
     return build_caption_encoder(config.kind_settings, ShardReader(shards / "train", "grid"), out)[0]
 
 
-def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
+def make_trainer(config: PipelineConfig, shards: Path, out: Path, tracker: Recorder | None) -> Trainer:
     train, dev = SplitData(ShardReader(shards / "train", "grid")), SplitData(ShardReader(shards / "dev", "grid"))
     encoder = prepared(config, shards, out)
-    return quiet_trainer(config, train, dev, encoder, out, observer)
+    return quiet_trainer(config, train, dev, encoder, out, tracker)
 
 
 def test_a_run_with_bert_learns_at_two_rates(shards: Path, bert: Path, tmp_path: Path) -> None:

@@ -29,13 +29,13 @@ class KilledError(Exception):
 
 
 class Recorder(Quiet):
-    """An observer that remembers, and can die at a step."""
+    """A tracker that remembers, and can die at a step."""
 
     def __init__(self, die_at: int | None = None) -> None:
         self.die_at = die_at
         self.metrics: list[tuple[int, dict[str, float]]] = []
 
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         self.metrics.append((step, dict(metrics)))
         if step == self.die_at:
             raise KilledError
@@ -74,11 +74,11 @@ def make_config(*overrides: str) -> PipelineConfig:
     return load_config(None, [*SMALL, *own, *overrides])
 
 
-def make_trainer(config: PipelineConfig, shards: Path, out: Path, observer: Recorder | None) -> Trainer:
+def make_trainer(config: PipelineConfig, shards: Path, out: Path, tracker: Recorder | None) -> Trainer:
     train, dev = SplitData(ShardReader(shards / "train", "grid")), SplitData(ShardReader(shards / "dev", "grid"))
     vocabulary = Vocabulary.build((caption["text"] for meta in train.reader.metas() for caption in meta["captions"]), 1)
     out.mkdir(exist_ok=True)
-    return quiet_trainer(config, train, dev, vocabulary, out, observer)
+    return quiet_trainer(config, train, dev, vocabulary, out, tracker)
 
 
 def losses_of(out: Path) -> list[float]:
@@ -128,8 +128,8 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
 
 
 def run_rank(rank: int, shards: Path, out: Path, die_at: int | None, settings: Sequence[str]) -> None:
-    observer = Recorder(die_at) if rank == 0 else None
-    history = make_trainer(make_config(*settings), shards, out, observer).run()
+    tracker = Recorder(die_at) if rank == 0 else None
+    history = make_trainer(make_config(*settings), shards, out, tracker).run()
     (out / f"history-{rank}.json").write_text(json.dumps(history))
 
 

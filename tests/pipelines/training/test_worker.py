@@ -31,7 +31,7 @@ class Failing:
 
 
 def work(monkeypatch: pytest.MonkeyPatch, error: Exception, directory: Path) -> dict[str, Any]:
-    """Train in the second of two processes, which has no observer."""
+    """Train in the second of two processes, which has no tracker."""
     monkeypatch.setattr(Failing, "error", error, raising=False)
     monkeypatch.setattr("pipelines.training.worker.Trainer", Failing)
     monkeypatch.setattr(ray.train, "get_context", lambda: SimpleNamespace(get_world_rank=lambda: 1))
