@@ -24,8 +24,8 @@ from pipelines.serving.queries import (
     require_json,
     require_single,
 )
+from pipelines.serving.replica import IMAGE_TYPES
 from pipelines.serving.request_error import RequestError
-from pipelines.serving.service import IMAGE_TYPES
 
 LOG = logging.getLogger(__name__)
 

@@ -1,30 +1,66 @@
-"""A replica of the model: it answers the searches that wait at the same time together, and decodes images meanwhile."""
+"""A replica of the model: it answers the searches that wait at the same time together, and decodes images meanwhile.
+
+Q queries, N regions of an image, V views, D embedding.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
 
+from torch import Tensor
+
+from pipelines.inference.embedder import QueryError
+from pipelines.retrieval.hits import Hit
 from pipelines.retrieval.options import Target
-from pipelines.retrieval.search_model import load_search_model
+from pipelines.retrieval.search_model import SearchError, load_search_model
 from pipelines.serving import limits
 from pipelines.serving.request_error import RequestError
-from pipelines.serving.service import Answer, Search, SearchService
+from preprocessing.features.images import ImageError, load_image, probe_image, thumbnail
+from preprocessing.storage.errors import StorageError
+from vse_core.evaluation.unified import relevance
 
 Result = TypeVar("Result")
+
+# Content type -> Pillow's name, of the formats of browsers and cameras.
+IMAGE_TYPES = {"image/jpeg": "JPEG", "image/png": "PNG", "image/webp": "WEBP", "image/gif": "GIF"}
+
+_IMAGES_CACHED = 512  # of about 30 kB
+
+Answer = dict[str, Any] | RequestError
+
+
+class Search(NamedTuple):
+    """A search with a text or a decoded image for the k nearest images or captions.
+
+    Without a target it is of an image, and finds captions if there are any.
+    """
+
+    query: Any
+    k: int
+    target: Target | None = None
 
 
 class SearchReplica:
     """A model (NAME/VERSION, or the directory of a bundle or gallery) that answers requests."""
 
     def __init__(self, model: str, tracking_uri: str) -> None:
-        self._service = SearchService(load_search_model(model, tracking_uri))
-        self._service.warm_up()
+        self._model = load_search_model(model, tracking_uri)
+        # The path of a model that is a folder is not for clients.
+        self._name = Path(self._model.name).name if Path(self._model.name).is_dir() else self._model.name
+        self._uris = {record.image_id: record.image_uri for record in self._model.gallery.records}
+        self._cached_image = lru_cache(_IMAGES_CACHED)(self._image)
+        # A first search loads what is loaded lazily, for which the first client would wait.
+        self._model.search("a photograph", "text", 1, "images")
         # torch uses all cores in one thread, and the parser is not thread-safe.
         self._searching = ThreadPoolExecutor(1)
         self._decoding = ThreadPoolExecutor(2)
-        self._texts = _Together(self._searching, lambda queries: self._service.search_texts(queries))
-        self._images = _Together(self._searching, lambda queries: self._service.search_images(queries))
+        self._texts = _Together(self._searching, lambda queries: self._search_texts(queries))
+        self._images = _Together(self._searching, lambda queries: self._search_images(queries))
 
     async def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of this replica by its name; a refusal is returned, as Ray Serve would log an error."""
@@ -34,8 +70,19 @@ class SearchReplica:
             return refusal
 
     async def facts(self) -> dict[str, Any]:
-        """Describe the model."""
-        return self._service.facts()
+        """Return a description of the model for clients, and the limits of their queries."""
+        gallery, embedder = self._model.gallery, self._model.embedder
+        return {
+            "model": self._name,
+            "images": len(gallery.records),
+            "captions": len(gallery.captions),
+            "takes_images": embedder.takes_images,
+            "finds_regions": embedder.finds_regions,
+            "max_results": limits.MAX_RESULTS,
+            "max_text": limits.MAX_TEXT,
+            "max_image_bytes": limits.MAX_IMAGE_BYTES,
+            "image_types": list(IMAGE_TYPES),
+        }
 
     async def search_text(self, text: str, k: int, target: Target) -> Answer:
         """Search with a text, together with the other texts that wait."""
@@ -43,16 +90,100 @@ class SearchReplica:
 
     async def search_image(self, data: bytes, kind: str, k: int, target: Target | None) -> Answer:
         """Search with an image file of a content type, together with the other images that wait."""
-        decoded = await _in_thread(self._decoding, self._service.decode, data, kind)
+        decoded = await _in_thread(self._decoding, self._decode, data, kind)
         return await self._images.answer(Search(decoded, k, target))
 
     async def image(self, image_id: str) -> bytes:
-        """Return an image of the gallery as a JPEG."""
-        return await _in_thread(self._decoding, self._service.image, image_id)
+        """Return an image of the gallery as a JPEG of at most 480 pixels a side, without its file's metadata."""
+        return await _in_thread(self._decoding, self._cached_image, image_id)
 
     async def relevance(self, text: str, image_id: str) -> dict[str, Any]:
-        """Locate the parts of a text in an image of the gallery."""
-        return await _in_thread(self._searching, self._service.relevance, text, image_id)
+        """Locate the objects, attributes and relations of a text in an image of the gallery (UniVSE, section 4.3).
+
+        Returns rows and columns of the grid, and for each phrase its words, its similarity with the image and the
+        relevance of each cell, row by row, with a mean of 1.
+        """
+        return await _in_thread(self._searching, self._relevance, text, image_id)
+
+    def _search_texts(self, queries: Sequence[Search]) -> list[Answer]:
+        """Search with several texts at once; the answer to a text that the model cannot read is its refusal."""
+        try:
+            queries_QVD = self._model.embed([search.query for search in queries], "text")
+        except QueryError as error:
+            if len(queries) == 1:
+                return [RequestError(422, f"text: {error.reason}")]
+            return [answer for search in queries for answer in self._search_texts([search])]
+        return self._found(queries_QVD, queries)
+
+    def _decode(self, data: bytes, content_type: str) -> Any:
+        """Return an image file, whose content type the client has given, as `_search_images` takes it."""
+        if not self._model.embedder.takes_images:
+            raise RequestError(409, "this model needs features that were computed elsewhere: search with a text")
+        _check_image(data, content_type)
+        try:
+            return self._model.embedder.decode(data)
+        except ImageError as error:
+            raise RequestError(422, f"image: {error}") from error
+
+    def _search_images(self, queries: Sequence[Search]) -> list[Answer]:
+        """Search with several images at once, which `_decode` has returned."""
+        return self._found(self._model.embedder.embed_decoded([search.query for search in queries]), queries)
+
+    def _relevance(self, text: str, image_id: str) -> dict[str, Any]:
+        embedder, uri = self._model.embedder, self._uri(image_id)
+        components = embedder.texts.components
+        if components is None or not embedder.finds_regions:
+            raise RequestError(409, "this model does not embed regions of images: it has no relevance maps")
+        phrases = components.phrases(text)
+        if not phrases:
+            raise RequestError(422, "text: names nothing that the model knows")
+        try:
+            regions = embedder.embed_with_regions(uri)
+        except QueryError as error:
+            raise RequestError(404, f"the image cannot be read: {error.reason}") from error
+        except ValueError as error:
+            raise RequestError(409, f"{error}: it has no relevance maps") from error
+        if not isinstance(regions.places, tuple):
+            raise RequestError(409, "the regions of this model's features are not a grid: it has no relevance maps")
+        rows, columns = regions.places
+        queries_QD = components.embed_phrases(phrases)
+        maps_QN = relevance(queries_QD, regions.of_view(0)) * rows * columns
+        similarities_Q = queries_QD @ regions.image_KD[0]
+        answers = zip(phrases, similarities_Q.tolist(), maps_QN.round(decimals=3).tolist(), strict=True)
+        found = [
+            {"text": " ".join(phrase), "similarity": round(similarity, 4), "cells": cells}
+            for phrase, similarity, cells in answers
+        ]
+        return {"rows": rows, "columns": columns, "phrases": found}
+
+    def _found(self, queries_QVD: Tensor, queries: Sequence[Search]) -> list[Answer]:
+        found: list[Answer] = []
+        for query_1VD, query in zip(queries_QVD.split(1), queries, strict=True):
+            try:
+                target = self._model.target_of("image", query.target)
+            except SearchError as error:
+                found.append(RequestError(422, str(error)))
+                continue
+            (hits,) = self._model.find(query_1VD, query.k, target)
+            found.append({"model": self._name, "target": target, "results": [_shown(hit) for hit in hits]})
+        return found
+
+    def _uri(self, image_id: str) -> str:
+        # A client reaches files by ids of the gallery only.
+        uri = self._uris.get(image_id)
+        if uri is None:
+            raise RequestError(404, "the gallery has no image of this id")
+        return uri
+
+    def _image(self, image_id: str) -> bytes:
+        uri = self._uri(image_id)
+        with suppress(KeyError, OSError):  # a model's gallery keeps none, and one's own may have lost it
+            return self._model.thumbnails[image_id].read_bytes()
+        try:
+            return thumbnail(load_image(uri))
+        except (ImageError, StorageError) as error:
+            # The message may name a path or an address.
+            raise RequestError(404, "the image of this id cannot be read") from error
 
 
 class _Together:
@@ -90,3 +221,26 @@ class _Together:
 
 async def _in_thread(threads: ThreadPoolExecutor, work: Callable[..., Result], *arguments: Any) -> Result:
     return await asyncio.get_running_loop().run_in_executor(threads, work, *arguments)
+
+
+def _check_image(data: bytes, content_type: str) -> None:
+    """Refuse bytes that are not an image, or a too large one, before any pixel is decoded."""
+    try:
+        kind, width, height = probe_image(data, tuple(IMAGE_TYPES.values()))
+    except ImageError as error:
+        raise RequestError(422, f"image: {error}") from error
+    if IMAGE_TYPES[content_type] != kind:
+        raise RequestError(415, f"image: it is said to be {content_type}, and is {kind}")
+    size = f"{width} x {height} pixels"
+    if width * height > limits.MAX_IMAGE_PIXELS:
+        raise RequestError(413, f"image: {size}, more than {limits.MAX_IMAGE_PIXELS:,}")
+    if not width * height or max(width, height) > limits.MAX_ASPECT * min(width, height):
+        raise RequestError(422, f"image: {size}; one side may be {limits.MAX_ASPECT} times the other")
+
+
+def _shown(hit: Hit) -> dict[str, Any]:
+    """Return a result for clients: with its id, not its path."""
+    shown: dict[str, Any] = {"id": hit.item_id, "similarity": round(hit.similarity, 4), "caption": hit.caption}
+    if hit.image_uri is not None:
+        shown["image_url"] = f"/images/{quote(hit.item_id, safe='')}"
+    return shown

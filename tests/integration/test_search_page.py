@@ -59,7 +59,7 @@ def test_a_typed_query_shows_images_and_where_its_words_are(page: Page, replica:
     with served(replica) as address:
         page.goto(address)
         expect(page.locator("#model")).to_contain_text(f"{IMAGES} images")
-        page.fill("#text", replica._service._model.gallery.records[0].captions[0].text)
+        page.fill("#text", replica._model.gallery.records[0].captions[0].text)
         page.press("#text", "Enter")
         require_shown(page, IMAGES)
         scores = [float(score) for score in page.locator("#results .score b").all_inner_texts()]
@@ -76,7 +76,7 @@ def test_a_typed_query_shows_images_and_where_its_words_are(page: Page, replica:
 def test_an_image_finds_captions(page: Page, replica: SearchReplica, tmp_path: Path) -> None:
     problems = browser.problems_of(page)
     file = tmp_path / "query.png"
-    load_image(replica._service._model.gallery.records[1].image_uri).save(file)
+    load_image(replica._model.gallery.records[1].image_uri).save(file)
     with served(replica) as address:
         page.goto(address)
         page.set_input_files("#file", file)

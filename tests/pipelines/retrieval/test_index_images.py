@@ -22,8 +22,8 @@ from pipelines.retrieval.index import main
 from pipelines.retrieval.options import gallery_folder
 from pipelines.retrieval.search_model import SearchError, SearchModel, load_search_model
 from pipelines.runtime.cli import guarded
+from pipelines.serving.replica import SearchReplica
 from pipelines.serving.request_error import RequestError
-from pipelines.serving.service import SearchService
 from preprocessing.features import images
 from preprocessing.features.images import load_image, thumbnail
 from tests.pipelines.tiny_bundle import write_tiny_bundle
@@ -268,11 +268,12 @@ def test_thumbnails_are_shown_though_the_images_are_away(bundle: Path, photos: P
     model = holiday()
     kept = sorted(gallery_folder("holiday").glob("thumbnails/*/*.jpg"))
     assert kept == sorted(model.thumbnails.values())
-    shown = SearchService(model).image("b.png")
+    replica = SearchReplica(str(gallery_folder("holiday")), "unused")
+    shown = replica._image("b.png")
     assert shown == thumbnail(load_image(str(photos.with_name("away") / "b.png")))
     model.thumbnails["b.png"].unlink()
     with pytest.raises(RequestError, match="cannot be read"):
-        SearchService(model).image("b.png")
+        replica._image("b.png")
 
 
 @pytest.mark.parametrize(

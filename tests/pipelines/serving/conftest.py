@@ -11,7 +11,6 @@ from pipelines.retrieval.search_model import SearchModel
 from pipelines.serving.app import build_app
 from pipelines.serving.guard import Guard
 from pipelines.serving.replica import SearchReplica
-from pipelines.serving.service import SearchService
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 
 HOSTS = ("127.0.0.1", "localhost")
@@ -28,13 +27,8 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> SearchReplica:
 
 
 @pytest.fixture
-def service(replica: SearchReplica) -> SearchService:
-    return replica._service
-
-
-@pytest.fixture
-def search_model(service: SearchService) -> SearchModel:
-    return service._model
+def search_model(replica: SearchReplica) -> SearchModel:
+    return replica._model
 
 
 @pytest.fixture

@@ -24,9 +24,8 @@ from pipelines.retrieval.search_model import SearchModel
 from pipelines.serving.app import build_app
 from pipelines.serving.deployment import asking
 from pipelines.serving.guard import Guard
-from pipelines.serving.replica import SearchReplica
+from pipelines.serving.replica import Answer, Search, SearchReplica
 from pipelines.serving.request_error import RequestError
-from pipelines.serving.service import Answer, Search, SearchService
 from preprocessing.features.images import load_image
 from tests.pipelines.serving.bad_requests import BAD_REQUESTS, FORM, BadRequest, encoded, form
 from tests.pipelines.serving.conftest import guarded
@@ -105,12 +104,12 @@ def test_a_body_without_a_length_is_read_no_further_than_its_limit(client: TestC
 
 
 def test_an_error_of_our_own_shows_no_trace(
-    client: TestClient, service: SearchService, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, replica: SearchReplica, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("secret /path")
 
-    monkeypatch.setattr(service, "search_texts", broken)
+    monkeypatch.setattr(replica, "_search_texts", broken)
     answer = client.post("/search", json={"text": "a ring"})
     assert answer.status_code == 500
     assert "secret" not in answer.text
@@ -120,12 +119,10 @@ def test_an_error_of_our_own_shows_no_trace(
     assert client.get("/health").status_code == 200
 
 
-def test_searches_that_wait_are_embedded_together(
-    replica: SearchReplica, service: SearchService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_searches_that_wait_are_embedded_together(replica: SearchReplica, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen at most; a text that the model cannot read is refused alone."""
     texts = ["a red ring", "!" * 200, *["a blue star"] * 38]
-    batches, search = [], service.search_texts
+    batches, search = [], replica._search_texts
 
     def counting(queries: Sequence[Search]) -> list[Answer]:
         batches.append(len(queries))
@@ -134,7 +131,7 @@ def test_searches_that_wait_are_embedded_together(
     async def all_at_once() -> list[Answer]:
         return await asyncio.gather(*(replica.search_text(text, 2, "images") for text in texts))
 
-    monkeypatch.setattr(service, "search_texts", counting)
+    monkeypatch.setattr(replica, "_search_texts", counting)
     first, refused, *others = asyncio.run(all_at_once())
     assert max(batches) == 16
     assert isinstance(refused, RequestError)
@@ -167,10 +164,10 @@ def test_without_a_replica_a_client_is_told_to_try_again(error: Exception) -> No
 
 
 def test_an_image_is_decoded_while_a_search_runs(
-    client: TestClient, service: SearchService, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, replica: SearchReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A search that lasts holds up the search with an image, not its decoding."""
-    held, decoded, decode = threading.Event(), threading.Event(), service.decode
+    held, decoded, decode = threading.Event(), threading.Event(), replica._decode
 
     def seen(data: bytes, kind: str) -> object:
         image = decode(data, kind)
@@ -178,8 +175,8 @@ def test_an_image_is_decoded_while_a_search_runs(
         return image
 
     answer = {"model": "a", "target": "images", "results": []}
-    monkeypatch.setattr(service, "search_texts", lambda _: held.wait(20) and [answer])
-    monkeypatch.setattr(service, "decode", seen)
+    monkeypatch.setattr(replica, "_search_texts", lambda _: held.wait(20) and [answer])
+    monkeypatch.setattr(replica, "_decode", seen)
     with ThreadPoolExecutor(2) as threads:
         text = threads.submit(client.post, "/search", json={"text": "a ring"})
         image = threads.submit(client.post, "/search/image", content=form(encoded("PNG")), headers=FORM)
@@ -205,7 +202,7 @@ def unified(tmp_path_factory: pytest.TempPathFactory) -> SearchReplica:
 
 
 def test_maps_of_the_words_of_a_text(unified: SearchReplica) -> None:
-    record = unified._service._model.gallery.records[0]
+    record = unified._model.gallery.records[0]
     with TestClient(guarded(unified), base_url="http://127.0.0.1") as client:
         assert client.get("/model").json()["finds_regions"] is True
         query = {"text": record.captions[0].text, "image_id": record.image_id}
@@ -221,7 +218,7 @@ def test_maps_of_the_words_of_a_text(unified: SearchReplica) -> None:
 
 def test_regions_without_positions_have_no_maps(unified: SearchReplica, monkeypatch: pytest.MonkeyPatch) -> None:
     """36 of them were shown as 6 x 6 cells."""
-    model = unified._service._model
+    model = unified._model
     record, extractor = model.gallery.records[0], model.embedder._extractor
     monkeypatch.setattr(
         type(extractor), "__call__", lambda self, items: [np.ones((36, 192), np.float16) for _ in items]
