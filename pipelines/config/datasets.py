@@ -114,7 +114,6 @@ class ScenesDataset(DatasetSettings):
     )
 
 
-FORMATS = Variants("format", "format")
 Dataset = Annotated[
     FlickrDataset
     | KarpathyDataset
@@ -124,5 +123,5 @@ Dataset = Annotated[
     | PrecomputedDataset
     | HgrDataset
     | ScenesDataset,
-    FORMATS,
+    Variants("format", "format"),
 ]

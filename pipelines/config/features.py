@@ -198,10 +198,7 @@ _Together = Annotated[GridFeatures | PatchFeatures | PyramidFeatures | ButdFeatu
 
 
 class SeveralFeatures(DecodedFeatures):
-    """Several features of the same images in one pass: each image is read and decoded once.
-
-    Configurations that differ in `model_reads` alone share the shards.
-    """
+    """Several features of the same images in one pass; configurations that differ in `model_reads` share the shards."""
 
     extractor: Literal["several"]
     of: list[_Together] = Field(description="the extractors with their options", min_length=2)
@@ -235,11 +232,10 @@ class SeveralFeatures(DecodedFeatures):
         return self.read.member
 
     def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of `preprocessing.features.build_extractor` besides name and device."""
+        """Return the keyword argument of the extractor: the options of its parts."""
         return {"of": [{"name": part.extractor, **part.options()} for part in self.of]}
 
 
-FEATURES = Variants("extractor", "extractor")
 Features = Annotated[
     GridFeatures
     | PatchFeatures
@@ -250,5 +246,5 @@ Features = Annotated[
     | PrecomputedFeatures
     | ImportedFeatures
     | SeveralFeatures,
-    FEATURES,
+    Variants("extractor", "extractor"),
 ]

@@ -95,9 +95,7 @@ class Embedder:
         return self.texts.embed(texts)
 
     def embed_images(self, uris: Sequence[str]) -> Tensor:
-        """Embed images, by path or URI, into (B, K, D) unit vectors, float32, on the CPU; QueryError for an unreadable
-        one.
-        """
+        """Embed images by path or URI: (B, K, D) unit vectors, float32, on the CPU; QueryError if one is unreadable."""
         return self._embed(self._read(uris))
 
     def decode(self, data: bytes, seen: Callable[[Image.Image], object] = id) -> Any:
@@ -154,8 +152,7 @@ class Embedder:
     def embed_with_regions(self, uri: str) -> ImageRegions:
         """Embed an image and each of its regions, grid cells or patches by itself; a class token is none of them.
 
-        Raises QueryError for an unreadable image, ValueError if the model takes images, or if the places of
-        features in the image are not known.
+        Raises QueryError for an unreadable image, ValueError if the model takes images, or places are unknown.
         """
         encoder = self.model.image_encoder
         if not isinstance(encoder, RegionReader):
@@ -201,8 +198,7 @@ def default_device() -> str:
 def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None:
     """Write what rebuilds an extractor elsewhere: `extractor.json`, and its weights if they are local.
 
-    The options are those of `build_extractor` besides the device; `weights` may be a local folder or file, or a name on
-    the hub.
+    The options are those of `build_extractor` besides the device.
     """
     directory.mkdir(parents=True, exist_ok=True)
     weights = options.get("weights")

@@ -43,10 +43,7 @@ class TextEmbedder:
         return texts_CD
 
     def embed_phrases(self, phrases: Sequence[Phrase]) -> Tensor:
-        """Embed objects, attributes and relations: (phrases, D) unit vectors.
-
-        A model without components reads them as short texts: "white dog", "dog run through snow".
-        """
+        """Embed objects, attributes and relations, without components as short texts: (phrases, D) unit vectors."""
         if self.components is not None:
             return self.components.embed_phrases(phrases)
         return self.embed([" ".join(phrase) for phrase in phrases])

@@ -22,14 +22,13 @@ from preprocessing.reading import damage_as, parse_json
 KINDS: list[ModelKind] = [VSE_C, UNIVSE, HGR]
 """The kinds that have settings of their own, to which plugins add; all other models are two-tower models."""
 
-IMAGE_ENCODERS, TEXT_ENCODERS, LOSSES = Variants("name"), Variants("name"), Variants("name", "loss")
 ImageEncoderConfig = Annotated[
     FeatureImageEncoderConfig
     | BackboneImageEncoderConfig
     | DualImageEncoderConfig
     | RegionImageEncoderConfig
     | LevelImageEncoderConfig,
-    IMAGE_ENCODERS,
+    Variants("name"),
 ]
 
 TextEncoderConfig = Annotated[
@@ -38,12 +37,12 @@ TextEncoderConfig = Annotated[
     | DualTextEncoderConfig
     | ComponentTextEncoderConfig
     | RoleGraphTextEncoderConfig,
-    TEXT_ENCODERS,
+    Variants("name"),
 ]
 
 LossConfig = Annotated[
     TripletLoss | MultiViewLoss | AdoptLoss | InfoNceLoss | SigmoidLoss | VseCLoss | UnifiedLoss | HierarchicalLoss,
-    LOSSES,
+    Variants("name", "loss"),
 ]
 
 

@@ -68,10 +68,7 @@ class ComponentEmbedder:
         return (Components(**component_tensors(table.select(torch.arange(len(texts)).numpy()))),)
 
     def embed_halves(self, batches: Iterable[tuple[Any, ...]]) -> tuple[Tensor, Tensor, Tensor]:
-        """Embed sentences (C, D) and components (C, 4, D) apart, with the mask (C, 4) of captions that have any.
-
-        The four are all components, and objects, attributes and relations alone.
-        """
+        """Embed sentences (C, D) and all components, objects, attributes, relations (C, 4, D), with mask (C, 4)."""
         halves: tuple[Tensor, Tensor, Tensor] = embed(self._model, self._model.encode_halves, batches)
         return halves
 

@@ -68,10 +68,7 @@ _role_graphs = lru_cache(maxsize=1)(read_role_graphs)
 
 
 def role_graph_table(path: Path, split: SplitData) -> RoleGraphTable:
-    """Return the role graphs of a split's captions: mapped if training has written them, else from HGR's JSON.
-
-    Raises StageError if the file is missing or malformed, or lacks a caption.
-    """
+    """Return the role graphs of a split, mapped if training has written them; StageError if HGR's JSON lacks some."""
     if split.tables is not None:
         return RoleGraphTable.load(split.tables)
     try:

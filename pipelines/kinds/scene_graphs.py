@@ -23,10 +23,7 @@ def require_graphs(split: SplitData) -> Path:
 
 
 def graphs_of(split: SplitData) -> Iterator[list[SceneGraph]]:
-    """Yield the graphs of a split's captions, image by image, in the order of its features.
-
-    Raises StageError if there are none, or they are of other captions than the features.
-    """
+    """Yield the graphs of each image's captions; StageError if there are none, or those of other captions."""
     directory = require_graphs(split)
     images = read_captions(directory)
     for image in range(len(split.reader)):
@@ -42,10 +39,7 @@ def graphs_of(split: SplitData) -> Iterator[list[SceneGraph]]:
 
 
 def write_pools(settings: KindSettings, train: SplitData, directory: Path) -> Pools:
-    """Write the words that negatives and adversarial captions are made with into a run's directory.
-
-    Raises StageError if the training captions have too few different words.
-    """
+    """Write the words that negatives and adversarial captions are made with; StageError if there are too few."""
     try:
         pools = Pools.build(itertools.chain.from_iterable(graphs_of(train)), **settings.pools.model_dump())
     except PoolsError as error:

@@ -36,10 +36,7 @@ class Journal:
         return self._read(self.folder / LAST)
 
     def start(self, identity: str, choose: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return the initial model of a retraining, as it was chosen at its first start.
-
-        `choose` is called at the first start.
-        """
+        """Return the initial model of a retraining, which `choose` gives at its first start."""
         chosen = self._read(self.of(identity) / START)
         if chosen is None:
             chosen = choose()
@@ -64,10 +61,7 @@ class Journal:
         self._record(self.folder / LAST, record)
 
     def status(self, outcome: str, **more: Any) -> None:
-        """Write the status of this start.
-
-        The outcome is running, nothing new, promoted, refused, failed or interrupted.
-        """
+        """Write the status of this start: running, nothing new, promoted, refused, failed or interrupted."""
         process = {"host": socket.gethostname(), "pid": os.getpid(), "at": now()}
         self._record(self.folder / STATUS, {"outcome": outcome, **process, **more})
 

@@ -26,10 +26,7 @@ DECISION_TAG, BEFORE_TAG = "vse.decision", "vse.champion_before"
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision about a challenger.
-
-    `champion` is the version that it was compared with; None if there was none.
-    """
+    """A decision about a challenger, and the version that it was compared with, if any."""
 
     promoted: bool
     challenger: int
@@ -38,10 +35,7 @@ class Decision:
 
 
 def judge(config: PipelineConfig, reference: str | None = None) -> Decision:
-    """Promote a challenger of the configured model, by default its alias "challenger", if `promote` finds it better.
-
-    Both are evaluated on the data and features of the configuration. Raises as `promote`.
-    """
+    """Promote a challenger of the configured model as `promote`, by evaluations on the configuration's data."""
     from pipelines.evaluation.named_models import compare_references, measure_reference  # torch
 
     compare, measure = partial(compare_references, config), partial(measure_reference, config)
@@ -86,10 +80,7 @@ def promote(
 
 
 def challenger_of(name: str, reference: str | None, uri: str) -> int:
-    """Return the version of a registered model that a reference means, by default its alias "challenger".
-
-    Raises StageError if there is no such version, or it is of another model.
-    """
+    """Return the version that a reference means, by default "challenger"; StageError if the model lacks it."""
     pinned, _ = current_version(reference or f"{name}@{CHALLENGER}", uri)
     found, _, version = pinned.partition("/")
     if found != name:
@@ -101,10 +92,7 @@ def challenger_of(name: str, reference: str | None, uri: str) -> int:
 
 
 def unreadable(reference: str, uri: str) -> str | None:
-    """Return why a registered model cannot be loaded as search and the service load it; None if it can.
-
-    Raises RegistryError if there is no such model, or MLflow does not answer.
-    """
+    """Return why search and the service cannot load a registered model, if so; RegistryError if there is none."""
     from pipelines.retrieval.search_model import SearchError, load_search_model  # torch and FAISS
 
     try:
@@ -132,10 +120,7 @@ def clear(name: str, uri: str) -> int:
 
 
 def rollback(name: str, uri: str) -> tuple[int, int]:
-    """Make the champion before this one champion again; returns the versions of the old and the new champion.
-
-    Raises StageError if there is no champion, none before it, or that one cannot be loaded.
-    """
+    """Make the previous champion champion again; returns old and new. StageError if none can be restored."""
     champion = aliases_of(name, uri).get(CHAMPION)
     if champion is None:
         raise StageError(f"{NAME}: the registered model {name!r} has no champion to go back from")
@@ -169,10 +154,7 @@ def _contest(report: StageReport, guards: Mapping[str, float], challenger: int, 
 def guarded_falls(
     guards: Mapping[str, float], challenger: Mapping[str, float], champion: Mapping[str, float]
 ) -> list[str]:
-    """Describe each guarded metric that has fallen by more than its limit.
-
-    Raises StageError if the evaluation has no such metric.
-    """
+    """Describe each guarded metric that has fallen by more than its limit; StageError if the evaluation lacks one."""
     fallen = []
     for name, limit in guards.items():
         if name not in challenger or name not in champion:

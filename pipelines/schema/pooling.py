@@ -71,8 +71,7 @@ class GraphPooling(Strict):
     readout: Literal["mean", "seq2seq"] = Field("mean", description="how the nodes become one vector")
 
 
-POOLINGS = Variants("name", "pooling")
 PoolingConfig = Annotated[
     PlainPooling | KMaxPooling | GpoPooling | AdPooling | GemPooling | FSPooling | GraphPooling,
-    POOLINGS,
+    Variants("name", "pooling"),
 ]

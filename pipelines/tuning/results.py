@@ -18,11 +18,7 @@ _FIXED = ("trial", "seed", "rsum", "best_epoch", "epochs", "stopped_early", "pro
 
 @dataclass(frozen=True)
 class Trial:
-    """One training.
-
-    RSUM and recalls are those of the best epoch, counted from 1; None and none if it could not be trained, for the
-    reason in `problem`.
-    """
+    """One training: RSUM and recalls of its best epoch (from 1), none if it failed, for the reason in `problem`."""
 
     trial: str
     settings: Mapping[str, Any]
@@ -37,10 +33,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class Setting:
-    """The trainings of one setting.
+    """The trainings of one setting: means and standard deviation, or the `problem` of one that failed.
 
-    Means, by `RECALLS`, and standard deviation are over the trainings: None and none if one failed, for the reason
-    in `problem`, as the others alone would be too optimistic. `epochs` are the most of a training.
+    The others alone would be too optimistic. `epochs` are the most of a training.
     """
 
     settings: Mapping[str, Any]

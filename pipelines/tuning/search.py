@@ -44,9 +44,7 @@ def main() -> None:
 def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
     """Search, or resume an earlier start; prints the table and returns the directory of the results.
 
-    All trials share the shards, which are made first. A trial is an ordinary training in a directory of its own, so
-    finished trainings are not repeated.
-
+    All trials share the shards, which are made first. A trial is an ordinary training: finished ones are not repeated.
     Raises ConfigError if the space does not fit the configuration; StageError if not a single trial could be
     trained; BusyError if another process is at this search.
     """

@@ -99,10 +99,7 @@ class SearchConfig(Strict):
 
 
 def load_search(path: Path, overrides: Sequence[str] = ()) -> SearchConfig:
-    """Load a search from YAML.
-
-    Raises ConfigError if anything about it is wrong; one message for all that was found.
-    """
+    """Load a search from YAML; ConfigError with all that is wrong about it."""
     layers = [read_layer(path), *(override_layer(item) for item in overrides)]
     values = merged(layers)
     try:
@@ -112,10 +109,9 @@ def load_search(path: Path, overrides: Sequence[str] = ()) -> SearchConfig:
 
 
 def with_settings(config: PipelineConfig, settings: Mapping[str, Any], seed: int) -> PipelineConfig:
-    """Return the configuration of one trial.
+    """Return the configuration of one trial, its settings by keys in dots; a mapping replaces what stood there.
 
-    The settings are values by keys in dots; a mapping replaces what stood there. Raises ConfigError if there is no
-    such key, or the value is not allowed.
+    Raises ConfigError if there is no such key, or the value is not allowed.
     """
     values = config.model_dump(mode="json")
     for key, value in settings.items():
@@ -135,10 +131,7 @@ def with_settings(config: PipelineConfig, settings: Mapping[str, Any], seed: int
 
 
 def check_space(config: PipelineConfig, search: SearchConfig) -> None:
-    """Refuse a search whose keys or outermost values the configuration does not allow, before anything is trained.
-
-    Raises ConfigError with the first such key.
-    """
+    """Raise ConfigError if the configuration does not allow a key or an outermost value, before anything is trained."""
     for row in search.rows.values():
         with_settings(config, row, config.seed)
     first = {key: domain.extremes[0] for key, domain in search.space.items()}

@@ -46,8 +46,7 @@ _RELEASE_SECONDS = 60.0
 def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, search_run: str) -> Results:
     """Run all trials, or resume those that an earlier start has not finished.
 
-    Ray Tune keeps the state of the search in the directory. Raises ConfigError if the method needs a package that is
-    not installed.
+    Ray Tune keeps its state in the directory. Raises ConfigError if the method needs a package that is not installed.
     """
     # Paths are absolute, and imports begin where they began.
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
