@@ -23,7 +23,7 @@ from pipelines.runtime.errors import has_message, in_one_line, keep_details, mis
 from pipelines.runtime.lock import when_free
 from pipelines.schema.error import ConfigError
 from preprocessing.plain_text import printable
-from preprocessing.storage.errors import BusyError
+from preprocessing.storage.base import BusyError
 from preprocessing.storage.redaction import redact_logs, redacted
 
 _INTERRUPTED = 130

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from preprocessing.storage.errors import BusyError
+from preprocessing.storage.base import BusyError
 from preprocessing.storage.lease import FolderLock, Lease, held
 from preprocessing.storage.mirror import Mirror, lock_file
 from preprocessing.storage.opening import open_lock

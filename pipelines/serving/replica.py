@@ -21,7 +21,7 @@ from pipelines.retrieval.search_model import SearchError, load_search_model
 from pipelines.serving import limits
 from pipelines.serving.request_error import RequestError
 from preprocessing.features.images import ImageError, load_image, probe_image, thumbnail
-from preprocessing.storage.errors import StorageError
+from preprocessing.storage.base import StorageError
 from vse_core.evaluation.unified import relevance
 
 Result = TypeVar("Result")

@@ -18,7 +18,7 @@ from pipelines.tracking.client import DATABASE_PORTS
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.datasets.checks import require_file, require_image_folder
 from preprocessing.datasets.crisscrossed import crisscrossed_files
-from preprocessing.storage.errors import StorageError
+from preprocessing.storage.base import StorageError
 from preprocessing.storage.opening import open_storage
 from preprocessing.storage.redaction import ADDRESS_VARIABLE, SecretAddress
 

@@ -1,6 +1,7 @@
 """Hashes of what local files contain, each computed once: a file is known again in another folder."""
 
 import contextlib
+import hashlib
 import logging
 import os
 import sqlite3
@@ -17,7 +18,6 @@ log = logging.getLogger(__name__)
 _TABLE = "CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, bytes INT, time INT, hash TEXT) WITHOUT ROWID"
 _IN_MEMORY = "file::memory:"
 _THREADS = 8
-_BLOCK = 1 << 20
 _SECONDS_TO_WAIT = 60.0
 
 
@@ -108,11 +108,8 @@ def _listed(path: Path) -> _File | None:
 
 
 def _hash(listed: _File) -> str | None:
-    of_content = xxhash.xxh3_128()
     try:
         with Path(os.fsdecode(listed.path)).open("rb") as file:
-            while block := file.read(_BLOCK):
-                of_content.update(block)
+            return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
     except OSError:
         return None
-    return of_content.hexdigest()

@@ -114,24 +114,6 @@ def pad_tokens(tokens: Sequence[Integers | Sequence[int]], pad_id: int) -> tuple
     return torch.from_numpy(out_BL), torch.tensor(lengths)
 
 
-def collate(
-    images: tuple[torch.Tensor, torch.Tensor],
-    tokens: Sequence[Integers],
-    image_indices: Integers,
-    caption_indices: Integers,
-    pad_id: int,
-) -> Batch:
-    """Return a batch of B samples from the tensors of an image source and token ids (see :func:`pad_tokens`)."""
-    tokens_BL, token_lengths_B = pad_tokens(tokens, pad_id)
-    return Batch(
-        *images,
-        tokens_BL,
-        token_lengths_B,
-        torch.tensor(image_indices, dtype=torch.int64),
-        torch.tensor(caption_indices, dtype=torch.int64),
-    )
-
-
 def component_tensors(arrays: Mapping[str, Integers]) -> dict[str, torch.Tensor]:
     """Return the arrays of components as int64 tensors under their names."""
     return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}

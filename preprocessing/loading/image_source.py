@@ -142,7 +142,10 @@ class PixelSource:
         out_B3SS = self._buffers.take((len(images), 3, self.pixels.size, self.pixels.size))
 
         def fill(row: int) -> None:
-            pixels_3hw = self._decoded(images[row])
+            try:
+                pixels_3hw = decode_pixels(bytes(self.reader.file(images[row])))
+            except ImageError as error:
+                raise ShardError(f"{self.reader.where(images[row])}: the image is damaged ({error}); {FIX}") from error
             rng = generators[row]
             size, view = self.pixels.size, self.pixels.view
             square = full_view(pixels_3hw, size, view) if rng is None else random_view(pixels_3hw, size, rng, view)
@@ -151,9 +154,3 @@ class PixelSource:
         for _ in self._pool.map(fill, range(len(images))):
             pass  # raises what went wrong in a thread
         return torch.from_numpy(out_B3SS)
-
-    def _decoded(self, image: int) -> torch.Tensor:
-        try:
-            return decode_pixels(bytes(self.reader.file(image)))
-        except ImageError as error:
-            raise ShardError(f"{self.reader.where(image)}: the image is damaged ({error}); {FIX}") from error

@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
-from preprocessing.loading.batch import Batch, collate, pad_tokens
+from preprocessing.loading.batch import Batch, pad_tokens
 from preprocessing.loading.image_source import ImageSource
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from preprocessing.prefetch import prefetch
@@ -88,13 +88,9 @@ class TrainLoader:
         ahead = self.sampler.window_steps if self.reader.is_streamed else None
         for step in range(start_step, self.steps_per_epoch):
             if ahead is not None and step + ahead < self.steps_per_epoch:
-                self._fetch(epoch, step + ahead)
+                captions = rank_slice(self.sampler.batch(epoch, step + ahead), self.rank, self.world)
+                self.reader.fetch(self.reader.images_of(captions))
             yield self.batch(epoch, step)
-
-    def _fetch(self, epoch: int, step: int) -> None:
-        """Fetch what the rank reads in a step."""
-        captions = rank_slice(self.sampler.batch(epoch, step), self.rank, self.world)
-        self.reader.fetch(self.reader.images_of(captions))
 
     def batch(self, epoch: int, step: int) -> Batch:
         """Return this rank's local batch of a step, prepared in the calling thread."""
@@ -102,9 +98,9 @@ class TrainLoader:
         images = self.reader.images_of(captions)
         image_tensors = self.images.augmented(images.tolist(), epoch, captions.tolist())
         tokens = [self._tokens(epoch, caption) for caption in captions.tolist()]
-        batch = collate(image_tensors, tokens, images, captions, self.caption_encoder.pad_id)
-        extra = {} if self.extra is None else self.extra(captions, epoch, batch.tokens_BL.shape[1])
-        return replace(batch, extra=extra)
+        tokens_BL, lengths_B = pad_tokens(tokens, self.caption_encoder.pad_id)
+        extra = {} if self.extra is None else self.extra(captions, epoch, tokens_BL.shape[1])
+        return Batch(*image_tensors, tokens_BL, lengths_B, torch.tensor(images), torch.tensor(captions), extra)
 
     def _tokens(self, epoch: int, caption: int) -> npt.NDArray[np.int32]:
         ids_L = self.tokens.ids(caption)

@@ -131,10 +131,6 @@ class ShardReader:
         rows, columns, others = self.index.grids[image].tolist()
         return (rows, columns, others) if rows else None
 
-    def file(self, image: int) -> memoryview:
-        """Return one image's file as it is stored; nothing is copied."""
-        return self._member(image)
-
     def meta(self, image: int) -> dict[str, Any]:
         """Return the record of one image: image_id, image (URI), split, captions (a list of {caption_id, text})."""
         shard, row = self._place(image)
@@ -173,7 +169,7 @@ class ShardReader:
         return np.searchsorted(self.caption_starts, captions, side="right") - 1
 
     def _array(self, image: int) -> npt.NDArray[np.float16]:
-        data = self._member(image)
+        data = self.file(image)
         end = _NPY_PREFIX + int.from_bytes(data[8:_NPY_PREFIX], "little")
         try:
             rows, width = _npy_shape(bytes(data[:end]))
@@ -183,7 +179,8 @@ class ShardReader:
             raise ShardError(f"{self.where(image)}: {self.feature}.npy is damaged ({error}); {FIX}") from error
         return np.frombuffer(data, dtype=_FLOAT16, offset=end).reshape(rows, width)
 
-    def _member(self, image: int) -> memoryview:
+    def file(self, image: int) -> memoryview:
+        """Return one image's file, or the .npy file of its features, as it is stored; nothing is copied."""
         shard, _ = self._place(image)
         offset, size = self.index.places[:, image].tolist()
         data = memoryview(self._open[shard])[offset : offset + size]

@@ -1,4 +1,4 @@
-"""The protocol of a storage, files under names in a folder whether on a disk or on S3; a local folder as one."""
+"""The protocol of a storage, files under names in a folder whether on a disk or on S3, and its errors; a local one."""
 
 import os
 import shutil
@@ -8,6 +8,19 @@ from pathlib import Path
 from typing import Protocol
 
 from preprocessing.storage.atomic import link_atomic, open_atomic
+from preprocessing.storage.redaction import RedactedError
+
+
+class StorageError(RedactedError):
+    """A storage does not do what it is asked for; the message says what, where, and how to fix it."""
+
+
+class UnconditionalError(StorageError):
+    """The server has no conditional writes."""
+
+
+class BusyError(Exception):
+    """Another process holds a lock; the message says which one."""
 
 
 @dataclass(frozen=True, slots=True)

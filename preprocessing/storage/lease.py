@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from preprocessing.storage.atomic import write_bytes_atomic
-from preprocessing.storage.errors import BusyError, StorageError, UnconditionalError
+from preprocessing.storage.base import BusyError, StorageError, UnconditionalError
 
 if TYPE_CHECKING:
     from preprocessing.storage.s3 import S3Storage

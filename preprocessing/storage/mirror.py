@@ -14,8 +14,7 @@ from pathlib import Path
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import link_atomic, locked, sync_directory, write_json_atomic
-from preprocessing.storage.base import Storage
-from preprocessing.storage.errors import StorageError
+from preprocessing.storage.base import Storage, StorageError
 from preprocessing.storage.opening import open_storage
 
 # Lists a folder's files, is written last and deleted first: without it the folder is not there.

@@ -11,10 +11,11 @@ import io
 import logging
 import os
 import random
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,9 +27,7 @@ from urllib3.exceptions import HTTPError
 
 from preprocessing.storage.address import split_s3
 from preprocessing.storage.atomic import open_atomic
-from preprocessing.storage.base import Entry
-from preprocessing.storage.checksum import SHA256, is_intact, is_stored
-from preprocessing.storage.errors import StorageError
+from preprocessing.storage.base import Entry, StorageError
 from preprocessing.storage.s3_errors import (
     ERRORS,
     ChangedError,
@@ -49,6 +48,12 @@ _ATTEMPTS = 8
 _CONNECT_SECONDS, _READ_SECONDS = 10, 60
 _CONNECTIONS, _CONNECTIONS_A_FILE = 32, 4
 _LONGEST_WAIT_SECONDS = 20.0
+
+# Under this name what we upload carries its own SHA-256, in hexadecimal.
+_SHA256 = "sha256"
+_MD5_ETAG = re.compile(r"[0-9a-f]{32}")
+_PART = re.compile(r"bytes (\d+)-(\d+)/.*")
+_MD5 = partial(hashlib.md5, usedforsecurity=False)
 
 
 def attempts() -> int:
@@ -165,7 +170,7 @@ class S3Storage:
 
         def send() -> None:
             with path.open("rb") as file:
-                metadata = {"Metadata": {SHA256: digest}}
+                metadata = {"Metadata": {_SHA256: digest}}
                 client().upload_fileobj(file, self._bucket, self._key(name), ExtraArgs=metadata, Config=_transfer())
             if not is_stored(self._head(name), path, digest):
                 self.delete(name)
@@ -240,3 +245,32 @@ class S3Storage:
 def _require_intact(answer: dict[str, Any], file: io.BytesIO | io.BufferedRandom) -> None:
     if not is_intact(answer, file):
         raise DamagedError("its checksum was wrong", "delete the object, and let what wrote it write it again")
+
+
+def is_intact(answer: Mapping[str, Any], file: io.BufferedRandom | io.BytesIO) -> bool:
+    """Return whether a file holds the bytes that an answer describes, as far as it tells (of a part, the length)."""
+    size = file.seek(0, io.SEEK_END)
+    part = _PART.fullmatch(answer.get("ContentRange", ""))
+    if part is not None:
+        return size == int(part[2]) - int(part[1]) + 1
+    file.seek(0)
+    own = answer.get("Metadata", {}).get(_SHA256)
+    expected = own or md5_of(answer)
+    is_expected = expected is None or hashlib.file_digest(file, "sha256" if own else _MD5).hexdigest() == expected
+    return size == answer["ContentLength"] and is_expected
+
+
+def is_stored(head: Mapping[str, Any] | None, path: Path, digest: str) -> bool:
+    """Return whether an object, by the answer of head_object, is the file that was sent, whose SHA-256 is `digest`."""
+    if head is None or head["ContentLength"] != path.stat().st_size or head["Metadata"].get(_SHA256) != digest:
+        return False
+    md5 = md5_of(head)
+    with path.open("rb") as file:
+        return md5 is None or hashlib.file_digest(file, _MD5).hexdigest() == md5
+
+
+def md5_of(answer: Mapping[str, Any]) -> str | None:
+    """Return the MD5 that an answer's ETag is; None for objects in parts or encrypted ones, whose ETag is another."""
+    etag = str(answer.get("ETag", "")).strip('"')
+    is_encrypted = "SSECustomerAlgorithm" in answer or "kms" in answer.get("ServerSideEncryption", "")
+    return etag if _MD5_ETAG.fullmatch(etag) and not is_encrypted else None

@@ -6,7 +6,7 @@ from botocore import exceptions
 from botocore.parsers import ResponseParserError
 from s3transfer.exceptions import RetriesExceededError, S3DownloadFailedError
 
-from preprocessing.storage.errors import StorageError, UnconditionalError
+from preprocessing.storage.base import StorageError, UnconditionalError
 
 ERRORS = (
     exceptions.BotoCoreError,

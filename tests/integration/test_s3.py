@@ -17,7 +17,7 @@ from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.extraction.identity import relative_uri, summarize
 from preprocessing.features.images import ImageError, read_image_bytes
 from preprocessing.storage import lease, s3
-from preprocessing.storage.errors import BusyError, StorageError
+from preprocessing.storage.base import BusyError, StorageError
 from preprocessing.storage.lease import Lease, held
 from preprocessing.storage.s3 import S3Storage
 from tests.integration import faults

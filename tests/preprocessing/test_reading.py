@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage.errors import StorageError
+from preprocessing.storage.base import StorageError
 from tests.hostile_text import JSON
 
 

@@ -42,7 +42,6 @@ _UPDOWN_MODULES = {
     "base.6": "layer3",
     "top.0": "layer4",
 }
-_IN_FOLDER = "model.safetensors"
 
 
 def load_torchvision(network: str, options: NetworkOptions) -> Network:
@@ -60,7 +59,14 @@ def load_torchvision(network: str, options: NetworkOptions) -> Network:
     if options.image_size is None:
         raise ExtractorError(f"network {network!r} has no preprocessing of its own: give image_size (224, 512, ...)")
     trunk, head = _build(network, 0 if seed is None else seed)
-    _check_source(network, weights, seed)
+    if weights is None and seed is None:
+        raise ExtractorError(
+            f"network {network!r} needs 'weights', a file with its state dict (those of torchvision and of WSL are at "
+            "https://download.pytorch.org/models/, the Caffe ResNet-101 is VSE-infinity's original_updown_backbone.pth)"
+            ", or a seed for a randomly initialised network"
+        )
+    if weights is not None and seed is not None:
+        raise ExtractorError(f"weights {weights} and a seed were given; leave out the seed to use the weights")
     if weights is not None:
         _fill(trunk, head, read_state(Path(weights).expanduser()), weights)
     normalization = CAFFE if network.endswith(_SUFFIX) else IMAGENET
@@ -81,37 +87,22 @@ def _build(name: str, seed: int) -> tuple[nn.Sequential, set[str]]:
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = get_model(base, weights=None)
+        model: Any = get_model(base, weights=None)
     if not isinstance(model, _FAMILIES):
         families = ", ".join(family.__name__ for family in _FAMILIES)
         raise ExtractorError(f"{name!r} is not of a family whose last feature map can be had ({families})")
     if name.endswith(_SUFFIX):
-        _make_caffe(model)
+        model.maxpool = nn.MaxPool2d(kernel_size=3, stride=2, padding=0, ceil_mode=True)
+        for layer in (model.layer2, model.layer3, model.layer4):
+            layer[0].conv1.stride, layer[0].conv2.stride = layer[0].conv2.stride, layer[0].conv1.stride
     children = list(model.named_children())
     end = next(number for number, (child, _) in enumerate(children) if child in _AFTER)
     return nn.Sequential(OrderedDict(children[:end])), {child for child, _ in children[end:]}
 
 
-def _make_caffe(model: Any) -> None:
-    model.maxpool = nn.MaxPool2d(kernel_size=3, stride=2, padding=0, ceil_mode=True)
-    for layer in (model.layer2, model.layer3, model.layer4):
-        layer[0].conv1.stride, layer[0].conv2.stride = layer[0].conv2.stride, layer[0].conv1.stride
-
-
-def _check_source(network: str, weights: str | None, seed: int | None) -> None:
-    if weights is None and seed is None:
-        raise ExtractorError(
-            f"network {network!r} needs 'weights', a file with its state dict (those of torchvision and of WSL are at "
-            "https://download.pytorch.org/models/, the Caffe ResNet-101 is VSE-infinity's original_updown_backbone.pth)"
-            ", or a seed for a randomly initialised network"
-        )
-    if weights is not None and seed is not None:
-        raise ExtractorError(f"weights {weights} and a seed were given; leave out the seed to use the weights")
-
-
 def read_state(path: Path) -> dict[str, Tensor]:
     """The tensors of a file, or of the model.safetensors of a folder, by torchvision's names; raises ExtractorError."""
-    path = path / _IN_FOLDER if path.is_dir() else path
+    path = path / "model.safetensors" if path.is_dir() else path
     if not path.is_file():
         raise ExtractorError(f"weights: there is no file {path.absolute()}")
     state = read_weights(path)

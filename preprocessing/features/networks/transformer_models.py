@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -75,7 +75,7 @@ def load_transformers(options: NetworkOptions) -> Network:
         "backend": _BACKEND,
     }
     size = options.image_size
-    pixels = _Processed(processor) if size is None else pixels_at(_normalization(processor), size)
+    pixels = _processed(processor) if size is None else pixels_at(_normalization(processor), size)
     return options.ready(weights, model, partial(_last_state, model), pixels, identity)
 
 
@@ -90,25 +90,24 @@ def _last_state(model: Any, pixels_BCHW: torch.Tensor) -> torch.Tensor:
     return state[:, timm.num_prefix_tokens :] if getattr(timm, "cls_token", state) is None else state
 
 
-class _Processed:
-    """Pixels as the model's own image processor makes them."""
+def _processed(processor: Any) -> Callable[[Image.Image], PixelsCHW]:
+    """Return a function from an image to its pixels as the model's own image processor makes them."""
+    edge = _short_edge(processor)
 
-    def __init__(self, processor: Any) -> None:
-        self._processor = processor
-        self._edge = _short_edge(processor)
-
-    def __call__(self, image: Image.Image) -> PixelsCHW:
+    def pixels(image: Image.Image) -> PixelsCHW:
         short, long = sorted(image.size)
         # So narrow that scaling its short edge would blow the long one up beyond all bounds.
-        if self._edge is not None and self._edge * self._edge * long > MAX_PIXELS * short:
-            raise ImageError(f"{image.width} x {image.height} pixels is too narrow for a short edge of {self._edge}")
+        if edge is not None and edge * edge * long > MAX_PIXELS * short:
+            raise ImageError(f"{image.width} x {image.height} pixels is too narrow for a short edge of {edge}")
         try:
-            if hasattr(self._processor, "val_transforms"):  # timm's
-                return np.ascontiguousarray(self._processor.val_transforms(image).numpy())
-            pixels = self._processor(images=image, return_tensors="np")["pixel_values"][0]
+            if hasattr(processor, "val_transforms"):  # timm's
+                return np.ascontiguousarray(processor.val_transforms(image).numpy())
+            values = processor(images=image, return_tensors="np")["pixel_values"][0]
         except (ValueError, OSError, MemoryError, ArithmeticError) as error:
             raise ImageError(f"cannot be brought to the model's size: {error or type(error).__name__}") from error
-        return np.ascontiguousarray(pixels, dtype=np.float32)
+        return np.ascontiguousarray(values, dtype=np.float32)
+
+    return pixels
 
 
 def _short_edge(processor: Any) -> int | None:

@@ -18,7 +18,7 @@ from pipelines.retraining.journal import LOG, STATUS, Journal
 from pipelines.runtime.lock import exclusive
 from pipelines.stages.extract import plan as extract
 from preprocessing.datasets import DatasetError
-from preprocessing.storage.errors import BusyError
+from preprocessing.storage.base import BusyError
 from tests.integration.seams.arriving_scenes import ArrivingScenes
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800), pytest.mark.usefixtures("ray_cluster")]

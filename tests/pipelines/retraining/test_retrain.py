@@ -17,7 +17,7 @@ from pipelines.retraining.promotion import Decision
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageError
 from pipelines.stages.extract import plan as extract
-from preprocessing.storage.errors import BusyError
+from preprocessing.storage.base import BusyError
 
 ROOT = Path(__file__).resolve().parents[3]
 

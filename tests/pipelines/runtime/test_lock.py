@@ -17,7 +17,7 @@ import pytest
 
 from pipelines.runtime import lock
 from pipelines.runtime.lock import exclusive, when_free
-from preprocessing.storage.errors import BusyError
+from preprocessing.storage.base import BusyError
 from preprocessing.storage.lease import Holder
 from preprocessing.storage.mirror import Mirror, lock_file
 

@@ -17,8 +17,7 @@ from pipelines.runtime.stage import (
     fingerprint,
     manifest_in,
 )
-from preprocessing.storage.base import LocalStorage
-from preprocessing.storage.errors import StorageError
+from preprocessing.storage.base import LocalStorage, StorageError
 from preprocessing.storage.mirror import Mirror
 from vse_core.digests import DIGESTS, DigestError, check_digests, write_digests
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.training.checkpoint_uploads import CheckpointUploads
-from preprocessing.storage.base import LocalStorage
-from preprocessing.storage.errors import StorageError
+from preprocessing.storage.base import LocalStorage, StorageError
 from preprocessing.storage.mirror import CONTENTS, Mirror
 
 

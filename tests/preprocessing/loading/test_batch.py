@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preprocessing.loading.batch import FeatureBuffers, collate, pad_features, pad_tokens
+from preprocessing.loading.batch import Batch, FeatureBuffers, pad_features, pad_tokens
 
 
 def arrays(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
@@ -40,14 +40,11 @@ def test_tokens() -> None:
     assert out.dtype == lengths.dtype == torch.int64
 
 
-def test_collate_and_move() -> None:
+def test_a_batch_moves() -> None:
     tokens = [np.array([1, 2], dtype=np.int32)] * 2
     images = pad_features(arrays([2, 3]), None, FeatureBuffers(1))
-    batch = collate(images, tokens, np.array([4, 5]), np.array([20, 25]), 0)
+    batch = Batch(*images, *pad_tokens(tokens, 0), torch.tensor([4, 5]), torch.tensor([20, 25]))
     assert len(batch) == 2
-    assert batch.image_indices_B.tolist() == [4, 5]
-    assert batch.caption_indices_B.tolist() == [20, 25]
-    assert batch.image_indices_B.dtype == batch.caption_indices_B.dtype == torch.int64
     moved = batch.to("meta")
     assert moved.images.device.type == moved.caption_indices_B.device.type == "meta"
     assert moved.tokens_BL.shape == batch.tokens_BL.shape
@@ -56,7 +53,7 @@ def test_collate_and_move() -> None:
 @pytest.mark.gpu
 def test_pinned_memory() -> None:
     images = pad_features(arrays([2]), None, FeatureBuffers(1))
-    batch = collate(images, [np.array([1, 2])], np.array([0]), np.array([0]), 0).pin()
+    batch = Batch(*images, *pad_tokens([[1, 2]], 0), torch.tensor([0]), torch.tensor([0])).pin()
     assert batch.images.is_pinned()
     assert batch.caption_indices_B.is_pinned()
 

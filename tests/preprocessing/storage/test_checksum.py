@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from preprocessing.storage.checksum import is_intact, is_stored, md5_of
+from preprocessing.storage.s3 import is_intact, is_stored, md5_of
 
 
 def md5(data: bytes) -> str:

@@ -17,7 +17,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from preprocessing.storage import lease, s3
-from preprocessing.storage.errors import BusyError, StorageError
+from preprocessing.storage.base import BusyError, StorageError
 from preprocessing.storage.lease import Lease, held
 from preprocessing.storage.s3 import S3Storage
 

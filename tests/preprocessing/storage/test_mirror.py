@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from preprocessing.storage import mirror
-from preprocessing.storage.base import Entry, LocalStorage
-from preprocessing.storage.errors import StorageError
+from preprocessing.storage.base import Entry, LocalStorage, StorageError
 from preprocessing.storage.mirror import Mirror
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from preprocessing.storage.address import require_inner_name
-from preprocessing.storage.errors import StorageError
+from preprocessing.storage.base import StorageError
 
 
 @pytest.mark.parametrize("name", ["a", "a/b.jpg", "./a", "a//b", "..a", "a..", "a/...", "ab:c", "é ?#*", ".hidden"])
