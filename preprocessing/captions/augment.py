@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ids = npt.NDArray[np.int32]
+WordNumbers = npt.NDArray[np.int16]
 Draws = npt.NDArray[np.float64]
 
 # Of all tokens, or words: 20 % are touched; of those one half is masked, one tenth replaced at random, the rest deleted
@@ -29,9 +30,7 @@ def augment_tokens(ids_L: Ids, rng: np.random.Generator, mask_id: int, size: int
     return _augmented(ids_L, touch_L, entry_L, mask_id, size)
 
 
-def augment_words(
-    ids_L: Ids, words_L: npt.NDArray[np.int16], rng: np.random.Generator, mask_id: int | None, size: int
-) -> Ids:
+def augment_words(ids_L: Ids, words_L: WordNumbers, rng: np.random.Generator, mask_id: int | None, size: int) -> Ids:
     """Mask, replace or delete whole words of a caption for pretrained text encoders (VSE-infinity, released code).
 
     Each word is touched with probability 0.2. All pieces of a touched word become ``mask_id`` (one half; None, if a

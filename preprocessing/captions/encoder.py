@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from preprocessing.captions.augment import Ids, WordNumbers
 from preprocessing.captions.role_graphs import SpacedWords
 from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.captions.vocabulary import Vocabulary
@@ -37,9 +37,7 @@ class CaptionEncoder(Protocol):
     def encode_words(self, text: str) -> tuple[list[int], list[int]]:
         """Return token ids of a caption, and the number of each one's word; -1 for tokens that belong to none."""
 
-    def augment(
-        self, ids_L: npt.NDArray[np.int32], words_L: npt.NDArray[np.int16], rng: np.random.Generator, keep_ends: bool
-    ) -> npt.NDArray[np.int32]:
+    def augment(self, ids_L: Ids, words_L: WordNumbers, rng: np.random.Generator, keep_ends: bool) -> Ids:
         """Vary a caption from :meth:`encode_words` as its text encoder is trained with; at least one id stays.
 
         With ``keep_ends`` the tokens that belong to no word always stay.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import BaseModel
 
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 FORMAT = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ParseSpec:
+class ParseSpec(NamedTuple):
     """A shard to be made at `path`, of the captions of a shard of `features`."""
 
     path: Path

@@ -11,6 +11,10 @@ from preprocessing.captions.pools import Pools
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.randomness import Stream, sample_rng
 
+Ids = npt.NDArray[np.int32]
+Numbers = npt.NDArray[np.int64]
+Draws = npt.NDArray[np.float64]
+
 # B or C captions of a batch; O objects, A pairs, T triples of all of them together; N negatives of each; L words of the
 # longest triple; X triples of an image; P words of a pool; S components of any sort in the split.
 
@@ -48,17 +52,17 @@ class ComponentBatch:
         true_triples_CX: numbers of the triples that some caption of the row's image has, filled up with -1.
     """
 
-    objects_O: npt.NDArray[np.int32]
-    object_owner_O: npt.NDArray[np.int64]
-    object_negatives_ON: npt.NDArray[np.int32]
-    pairs_A2: npt.NDArray[np.int32]
-    pair_owner_A: npt.NDArray[np.int64]
-    pair_negatives_AN2: npt.NDArray[np.int32]
-    triples_TL: npt.NDArray[np.int32]
-    triple_owner_T: npt.NDArray[np.int64]
-    triple_negatives_TNL: npt.NDArray[np.int32]
-    triple_numbers_T: npt.NDArray[np.int64]
-    true_triples_CX: npt.NDArray[np.int64]
+    objects_O: Ids
+    object_owner_O: Numbers
+    object_negatives_ON: Ids
+    pairs_A2: Ids
+    pair_owner_A: Numbers
+    pair_negatives_AN2: Ids
+    triples_TL: Ids
+    triple_owner_T: Numbers
+    triple_negatives_TNL: Ids
+    triple_numbers_T: Numbers
+    true_triples_CX: Numbers
 
 
 class NegativeSampler:
@@ -68,24 +72,15 @@ class NegativeSampler:
     * A pair's or a triple's negatives have one word exchanged for a word of the pool, such that none of the captions of
       the image has the result.
 
-    Each is uniform over all words that fulfil this, with replacement, and drawn by a generator of the caption's own,
-    keyed by (seed, epoch, caption): the negatives of a caption do not depend on the batch that it is in. (Complete
-    triples of other images, which UniVSE uses as well, are the batch's other triples; their numbers tell which of them
-    are true of an image.)
-
-    Pools are those of the training split; words of a pool that the components' vocabulary lacks are not drawn. A pool
-    without a word for some component is a NegativesError.
+    Each is uniform over all words that fulfil this, with replacement, and drawn by a generator keyed by (seed, epoch,
+    caption), whatever else is in the batch. (Complete triples of other images, which UniVSE uses as well, are the
+    batch's other triples; their numbers tell which are true of an image.) Words of a pool that the vocabulary lacks are
+    not drawn. A pool without a word for some component is a NegativesError.
     """
 
     def __init__(
-        self,
-        components: ComponentTable,
-        pools: Pools,
-        vocabulary: Vocabulary,
-        seed: int,
-        counts: NegativeCounts | None = None,
+        self, components: ComponentTable, pools: Pools, vocabulary: Vocabulary, seed: int, counts: NegativeCounts
     ) -> None:
-        counts = counts or NegativeCounts()
         nouns = _Pool("nouns", pools.nouns, vocabulary.find)
         adjectives = _Pool("adjectives", pools.adjectives, vocabulary.find)
         relations = _Pool("relations", pools.relations, components.relations.find)
@@ -123,9 +118,7 @@ class NegativeSampler:
             true_triples_CX=self._true_triples_IX[self._image_C[captions_B]],
         )
 
-    def _draws(
-        self, captions_B: npt.NDArray[np.integer], epoch: int, sizes: Sequence[npt.NDArray[np.int64]]
-    ) -> list[npt.NDArray[np.float64]]:
+    def _draws(self, captions_B: npt.NDArray[np.integer], epoch: int, sizes: Sequence[Numbers]) -> list[Draws]:
         """Draw from U(0, 1) for each component of a sort and each of its negatives, caption by caption."""
         widths = [sort.num_negatives for sort in self._sorts]
         drawn = [[np.empty((0, width))] for width in widths]
@@ -136,7 +129,7 @@ class NegativeSampler:
         return [np.concatenate(sort) for sort in drawn]
 
 
-def _true_triples(components: ComponentTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _true_triples(components: ComponentTable) -> tuple[Numbers, Numbers]:
     """Number the split's triples (T,), equal ones alike; and the numbers of each image's (I, X), filled up with -1."""
     _, numbers_T = np.unique(components.triples_T3, axis=0, return_inverse=True)
     numbers_T = numbers_T.reshape(-1).astype(np.int64)
@@ -164,20 +157,14 @@ class _Pool:
 class _Sort:
     """All components of a sort by their words' `ids` (S, width); each column has its pool and number of negatives."""
 
-    def __init__(
-        self,
-        ids: npt.NDArray[np.int32],
-        starts: npt.NDArray[np.int64],
-        image_C: npt.NDArray[np.int64],
-        exchanges: Sequence[tuple[_Pool, int]],
-    ) -> None:
+    def __init__(self, ids: Ids, starts: Numbers, image_C: Numbers, exchanges: Sequence[tuple[_Pool, int]]) -> None:
         self.ids = ids
         self.starts = starts
         self.num_negatives = sum(count for _, count in exchanges)
         image_S = np.repeat(image_C, np.diff(starts))
         self._exchanges = [_Exchange(ids, image_S, column, *exchange) for column, exchange in enumerate(exchanges)]
 
-    def exchange(self, rows: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
+    def exchange(self, rows: Numbers, draws: Draws) -> Ids:
         """Return negatives of the components in these rows, shape (rows, negatives, width)."""
         negatives = np.repeat(self.ids[rows, None, :], self.num_negatives, axis=1)
         begin = 0
@@ -195,9 +182,7 @@ class _Exchange:
     forbidden positions f_0 < f_1 < ..., the k-th free position is k plus the number of all f_j - j up to k.
     """
 
-    def __init__(
-        self, ids: npt.NDArray[np.int32], image_S: npt.NDArray[np.int64], column: int, pool: _Pool, count: int
-    ) -> None:
+    def __init__(self, ids: Ids, image_S: Numbers, column: int, pool: _Pool, count: int) -> None:
         self.column = column
         self.count = count
         self._pool = pool
@@ -220,10 +205,10 @@ class _Exchange:
                 f"pools.min_{pool.name}, so that it has more words"
             )
 
-    def words(self, rows: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
+    def words(self, rows: Numbers, draws: Draws) -> Ids:
         """Return the pool's words on which these draws fall."""
         group = self._group_S[rows, None]
         free = (draws * self._free_G[group]).astype(np.int64)
         skipped = np.searchsorted(self._shifted, group * self._stride + free, side="right")
-        chosen: npt.NDArray[np.int32] = self._pool.ids_P[free + skipped - self._first_G1[group]]
+        chosen: Ids = self._pool.ids_P[free + skipped - self._first_G1[group]]
         return chosen

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from preprocessing.captions.augment import augment_words
+from preprocessing.captions.augment import Ids, WordNumbers, augment_words
 from preprocessing.reading import damage_as
 from preprocessing.storage.atomic import write_bytes_atomic
 
@@ -113,13 +112,7 @@ class SubwordTokenizer:
         """Return whether a caption has more tokens than the text encoder reads."""
         return bool(self._tokenizer.encode(text).overflowing)
 
-    def augment(
-        self,
-        ids_L: npt.NDArray[np.int32],
-        words_L: npt.NDArray[np.int16],
-        rng: np.random.Generator,
-        keep_ends: bool,  # noqa: ARG002
-    ) -> npt.NDArray[np.int32]:
+    def augment(self, ids_L: Ids, words_L: WordNumbers, rng: np.random.Generator, keep_ends: bool) -> Ids:  # noqa: ARG002
         """Mask, replace or delete words; see :func:`augment_words`. Special tokens always stay."""
         changed_L = augment_words(ids_L, words_L, rng, self._mask_id, len(self))
         missing = len(ids_L) - len(changed_L)

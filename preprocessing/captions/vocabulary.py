@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from preprocessing.captions.augment import augment_tokens
+from preprocessing.captions.augment import Ids, WordNumbers, augment_tokens
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import write_bytes_atomic
 
@@ -152,13 +151,7 @@ class Vocabulary:
         ids = self.encode(text)
         return ids, [-1, *range(len(ids) - 2), -1]
 
-    def augment(
-        self,
-        ids_L: npt.NDArray[np.int32],
-        words_L: npt.NDArray[np.int16],  # noqa: ARG002
-        rng: np.random.Generator,
-        keep_ends: bool,
-    ) -> npt.NDArray[np.int32]:
+    def augment(self, ids_L: Ids, words_L: WordNumbers, rng: np.random.Generator, keep_ends: bool) -> Ids:  # noqa: ARG002
         """Mask, replace or delete words, ``<start>`` and ``<end>`` among them or not; see :func:`augment_tokens`.
 
         VSE-infinity's released code includes these two, VSE+2AD's keeps them.

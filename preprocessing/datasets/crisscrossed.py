@@ -6,8 +6,8 @@ images), sts (pairs of captions) and sits (captions with images), one of each fo
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from preprocessing.datasets.checks import require_file, require_folder
 from preprocessing.datasets.record import DatasetError
@@ -19,8 +19,7 @@ _IMAGE = re.compile(r"COCO_(?:train|val)2014_0*(\d+)\.jpg")
 _CAPTION = re.compile(r"COCO_(?:train|val)2014:sentid:(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Rating:
+class Rating(NamedTuple):
     """A pair of ids of the Karpathy reader (`cocoid`, `sentid`), and its mean rating from 0 to 5, the same."""
 
     first: str
@@ -28,8 +27,7 @@ class Rating:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class Crisscrossed:
+class Crisscrossed(NamedTuple):
     """The ratings of one split: pairs of images (SIS), of captions (STS), and of a caption and an image (SITS)."""
 
     images: tuple[Rating, ...]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from preprocessing.captions.graph import SceneGraph, SceneObject
 from preprocessing.captions.scene_graph.arguments import Arguments
@@ -37,8 +36,7 @@ _MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|<!--.*?-->")
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069]+")
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedCaption:
+class ParsedCaption(NamedTuple):
     """The graph of a caption, whose offsets count the tokens, and the problem in reading it, if any.
 
     Attributes:

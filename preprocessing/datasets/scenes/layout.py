@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from preprocessing.datasets.scenes.draws import Draws
 
@@ -29,8 +30,7 @@ _FRAME_SHAPES = ("circle", "square", "ring", "diamond")  # those with room for a
 _JITTER = 1  # pixels; two big neighbours keep 42 - 2 * 19 - 2 * 1 = 2 pixels between them
 
 
-@dataclass(frozen=True, slots=True)
-class SceneObject:
+class SceneObject(NamedTuple):
     """One shape: its attributes, the pixel of its centre (x to the right, y down) and its radius in pixels."""
 
     shape: str
@@ -47,8 +47,7 @@ class SceneObject:
         return (self.size, self.texture, self.colour, self.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(NamedTuple):
     """`objects[subject]` is left of, above or inside `objects[target]`; the inverses follow from it."""
 
     subject: int

@@ -31,6 +31,7 @@ RELATIONS = ["r0", "r1 of", "r2", "r3"]
 POOLS = Pools((*NOUNS[:5], "spare noun"), (*ADJECTIVES[:3], "spare adjective"), (*RELATIONS[:3], "spare in relation"))
 RELATION_WORDS = {word for relation in (*RELATIONS, *POOLS.relations) for word in relation.split()}
 VOCABULARY = Vocabulary.build([], extra_words=[*NOUNS, *ADJECTIVES, *RELATION_WORDS, *POOLS.nouns, *POOLS.adjectives])
+COUNTS = NegativeCounts()
 
 objects = st.builds(
     lambda noun, adjectives: SceneObject(
@@ -52,7 +53,7 @@ def scene_graphs(draw: st.DrawFn) -> SceneGraph:
 splits = st.lists(st.lists(scene_graphs(), min_size=1, max_size=3), min_size=1, max_size=4)
 
 
-def sampler(images: list[list[SceneGraph]], counts: NegativeCounts | None = None, seed: int = 5) -> NegativeSampler:
+def sampler(images: list[list[SceneGraph]], counts: NegativeCounts = COUNTS, seed: int = 5) -> NegativeSampler:
     return NegativeSampler(ComponentTable.build(images, VOCABULARY), POOLS, VOCABULARY, seed, counts)
 
 
@@ -61,7 +62,7 @@ def test_a_mapped_table_gives_the_same_negatives(tmp_path: Path) -> None:
     components = ComponentTable.build(BUSY, VOCABULARY)
     components.save(tmp_path)
     built, mapped = (
-        NegativeSampler(table, POOLS, VOCABULARY, 5).batch(np.arange(len(components)), 1)
+        NegativeSampler(table, POOLS, VOCABULARY, 5, COUNTS).batch(np.arange(len(components)), 1)
         for table in (components, ComponentTable.load(tmp_path, VOCABULARY))
     )
     for field in fields(built):
@@ -199,11 +200,19 @@ def test_captions_without_components() -> None:
 def test_a_pool_with_nothing_to_draw_is_refused_at_once() -> None:
     components = ComponentTable.build(BUSY, VOCABULARY)
     with pytest.raises(NegativesError, match=r"all 2 nouns .* in 7 components"):
-        NegativeSampler(components, Pools(("n0", "n1"), ("a0", "a3"), ("r2",)), VOCABULARY, 0)
+        NegativeSampler(components, Pools(("n0", "n1"), ("a0", "a3"), ("r2",)), VOCABULARY, 0, COUNTS)
     with pytest.raises(NegativesError, match="all 1 relations of the pool"):
-        NegativeSampler(components, Pools(("n0", "n1", "n2", "n3"), ("a0", "a3"), ("r0",)), VOCABULARY, 0)
+        NegativeSampler(
+            components, Pools(("n0", "n1", "n2", "n3"), ("a0", "a3"), ("r0",)), VOCABULARY, 0, NegativeCounts()
+        )
 
 
 def test_a_pool_that_the_vocabulary_lacks_is_refused() -> None:
     with pytest.raises(NegativesError, match="none of the pool's adjectives"):
-        NegativeSampler(ComponentTable.build(BUSY, VOCABULARY), Pools(("n3",), ("unheard",), ("r2",)), VOCABULARY, 0)
+        NegativeSampler(
+            ComponentTable.build(BUSY, VOCABULARY),
+            Pools(("n3",), ("unheard",), ("r2",)),
+            VOCABULARY,
+            0,
+            NegativeCounts(),
+        )
