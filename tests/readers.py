@@ -171,7 +171,7 @@ def write_shards(folder: Path) -> None:
 def read_shards(folder: Path) -> None:
     reader = ShardReader(folder, "grid")
     for image in range(len(reader)):
-        reader.features(image), reader.grid(image), reader.meta(image)
+        reader.features(image), reader.meta(image)
     list(read_records(folder / "shard-00000.tar"))
     list(read_arrays(folder / "shard-00000.tar", ["grid"]))
     list(read_captions(folder))

@@ -14,13 +14,8 @@ def append_loss(directory: Path, step: int, loss: float) -> None:
         file.write(json.dumps({"step": step, "loss": loss}) + "\n")
 
 
-def read_losses(directory: Path) -> list[dict[str, float]]:
-    """Return the logged losses of a run: ``step`` (from 1) and ``loss``, in order."""
-    return [json.loads(line) for line in _complete_lines(directory)]
-
-
 def last_loss(directory: Path) -> dict[str, float] | None:
-    """Return the newest complete entry; None before the first."""
+    """Return the newest complete entry, with ``step`` (from 1) and ``loss``; None before the first."""
     lines = _complete_lines(directory)
     return json.loads(lines[-1]) if lines else None
 

@@ -123,14 +123,6 @@ class ShardReader:
             raise ShardError(f"{self.where(image)}: {array_NF.shape[1]} wide, not {self.feature_dim}; {FIX}")
         return array_NF
 
-    def grid(self, image: int) -> tuple[int, int, int] | None:
-        """Return rows and columns of the cells that an image's features are, and the number of features before them.
-
-        None if they are not cells, or the shard was written before grids were recorded.
-        """
-        rows, columns, others = self.index.grids[image].tolist()
-        return (rows, columns, others) if rows else None
-
     def meta(self, image: int) -> dict[str, Any]:
         """Return the record of one image: image_id, image (URI), split, captions (a list of {caption_id, text})."""
         shard, row = self._place(image)

@@ -59,8 +59,6 @@ class SplitIndex:
         first_images: number of each shard's first image, then that of all images, int64 (S + 1,).
         caption_starts: flat number of each image's first caption, then that of all captions, int64 (I + 1,).
         places: offsets and sizes of the members, int64 (2, I).
-        grids: rows and columns of the cells that an image's features are, and the number of features before them; 0
-            if they are not cells, int32 (I, 3).
         checksums: of the members (XXH3), uint64 (I,); empty if a shard was written before there were such.
     """
 
@@ -69,7 +67,6 @@ class SplitIndex:
     first_images: npt.NDArray[np.int64]
     caption_starts: npt.NDArray[np.int64]
     places: npt.NDArray[np.int64]
-    grids: npt.NDArray[np.int32]
     checksums: npt.NDArray[np.uint64]
 
     @classmethod
@@ -79,7 +76,7 @@ class SplitIndex:
         Raises ShardError if a shard is missing, incomplete, of another fingerprint or without the feature.
         """
         member = feature if feature in FILES else f"{feature}.npy"
-        tars, fingerprints, counts, places, grids, checksums = [], [], [], [], [], []
+        tars, fingerprints, counts, places, checksums = [], [], [], [], []
         for path in shard_paths(directory):
             index = verify_shard(path, deep=False) if are_here else read_index(path)
             tars.append(TarFile(path, index.bytes, index.sha256))
@@ -91,15 +88,12 @@ class SplitIndex:
             counts.append(np.array(index.caption_counts, dtype=np.int64))
             places.append(member_places(path, index, member))
             checksums.append(np.array(member_table(path, index, member).checksum, dtype=np.uint64))
-            rows = index.grids.get(feature) or [(0, 0, 0)] * index.count
-            grids.append(np.array(rows, dtype=np.int32).reshape(-1, 3))
         return cls(
             tars,
             fingerprints[0],
             _starts([len(each) for each in counts]),
             _starts(np.concatenate(counts)),
             np.concatenate(places, axis=1),
-            np.concatenate(grids),
             np.concatenate(checksums) if list(map(len, checksums)) == list(map(len, counts)) else checksums[0][:0],
         )
 

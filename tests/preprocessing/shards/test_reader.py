@@ -215,7 +215,6 @@ def test_a_mapped_index_is_that_of_the_sidecars(shards: Path, tmp_path: Path, sa
     for number in range(13):
         np.testing.assert_array_equal(reader.features(number), sample(number).arrays["grid"])
         assert reader.meta(number) == sample(number).meta
-        assert reader.grid(number) is None
     assert reader.shard_captions == [15, 0, 17]
     (shards / "shard-00002.tar").unlink()
     SplitIndex.load(folder, shards, are_here=False)

@@ -46,9 +46,8 @@ def test_the_sidecar_tells_what_is_a_grid_and_older_ones_do_not(tmp_path: Path, 
     ]
     before = write_shard(path, [sample(0, rows=6), sample(1, rows=10)], "abc")
     assert "grids" not in json.loads(path.with_suffix(".json").read_bytes())
-    assert [ShardReader(tmp_path, "grid").grid(image) for image in (0, 1)] == [None, None]
     assert write_shard(path, samples, "abc").sha256 == before.sha256
-    assert [ShardReader(tmp_path, "grid").grid(image) for image in (0, 1)] == [(2, 3, 0), (3, 3, 1)]
+    assert read_index(path).grids == {"grid": [(2, 3, 0), (3, 3, 1)]}
     with pytest.raises(ValueError, match="'grid' has 6 vectors, and a grid of 3 x 3 cells behind 1"):
         write_shard(path, [replace(samples[1], arrays=samples[0].arrays)], "abc")
     with pytest.raises(ValueError, match="grids of grid has 1 entries for 2 samples"):
