@@ -89,14 +89,6 @@ class StorageConfig(Strict):
             yield "cache_gb has no effect without an address: shards are not removed if they cannot be had again"
 
 
-class IndexConfig(Strict):
-    """Search of a model's gallery."""
-
-    kind: Literal["auto", "exact", "approximate"] = Field(
-        "auto", description="exact, or approximate by a graph (HNSW); auto: exact up to 50,000 vectors, views counted"
-    )
-
-
 class CardConfig(Strict):
     """Entries of the model card that no stage can know."""
 
@@ -162,7 +154,6 @@ class PipelineConfig(Strict):
     evaluation: EvaluationConfig = Field(EvaluationConfig(), description="split, protocols, intervals")
     storage: StorageConfig = Field(StorageConfig(), description="copies of the outputs, on S3 or another disk")
     tracking: TrackingConfig = Field(TrackingConfig(), description="MLflow")
-    index: IndexConfig = Field(IndexConfig(), description="search index")
     registry: RegistryConfig = Field(RegistryConfig(), description="registered model")
     retrain: RetrainConfig = Field(RetrainConfig(), description="retraining on a schedule")
     ray: RayConfig = Field(RayConfig(), description="Ray cluster")

@@ -29,6 +29,7 @@ REMOVED: dict[str, Any] = {
     "training.layer_decay": None,
     "training.norm_weight_decay": None,
     "model.image.block_epochs": 0,
+    "index": {"kind": "auto"},
 }
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")

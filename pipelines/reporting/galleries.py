@@ -13,10 +13,9 @@ from markupsafe import Markup
 
 from pipelines.reporting.run import Run
 from pipelines.retrieval.contact_sheet import sheet_rows_html
-from pipelines.retrieval.gallery import Gallery, GalleryError
+from pipelines.retrieval.gallery import Gallery, GalleryError, with_photographs
 from pipelines.retrieval.hits import SheetRow, own_queries, own_query
 from pipelines.retrieval.options import Target
-from pipelines.retrieval.photographs import with_photographs
 
 _SAMPLE, _EXTREMES = 4, 3
 _TABLE = "retrieval_queries.parquet"

@@ -114,12 +114,12 @@ class GalleryIndex:
     captions: ItemIndex
 
     @classmethod
-    def build(cls, images_BKD: Tensor, texts_CD: Tensor, kind: Kind | Literal["auto"]) -> Self:
-        """Index a gallery's embeddings; "auto" is exact up to 50,000 vectors and approximate above."""
+    def build(cls, images_BKD: Tensor, texts_CD: Tensor) -> Self:
+        """Index a gallery: exact up to 50,000 vectors, approximate beyond if the recall can be measured."""
         texts_C1D = texts_CD.unsqueeze(1)
         return cls(
-            ItemIndex.build(images_BKD, texts_C1D, _kind(kind, images_BKD, texts_C1D)),
-            ItemIndex.build(texts_C1D, images_BKD, _kind(kind, texts_C1D, images_BKD)),
+            ItemIndex.build(images_BKD, texts_C1D, _kind(images_BKD, texts_C1D)),
+            ItemIndex.build(texts_C1D, images_BKD, _kind(texts_C1D, images_BKD)),
         )
 
     def facts(self) -> dict[str, Facts]:
@@ -159,13 +159,9 @@ def index_origin(model: Path, gallery: Path) -> dict[str, str]:
     return {"model": content_digest(model / "model.safetensors"), "gallery": content_digest(gallery / EMBEDDINGS)}
 
 
-def _kind(kind: Kind | Literal["auto"], items_BKD: Tensor, queries_QVD: Tensor) -> Kind:
-    """Return the kind for a size; exact if the recall of an approximate one cannot be measured."""
-    if not len(items_BKD) or not len(queries_QVD):
-        return "exact"
-    if kind != "auto":
-        return kind
-    return "exact" if items_BKD.shape[0] * items_BKD.shape[1] <= _EXACT_VECTORS else "approximate"
+def _kind(items_BKD: Tensor, queries_QVD: Tensor) -> Kind:
+    is_small = items_BKD.shape[0] * items_BKD.shape[1] <= _EXACT_VECTORS
+    return "exact" if is_small or not len(queries_QVD) else "approximate"
 
 
 def _best_of_views(similarities: np.ndarray, vectors: np.ndarray, views: int, k: int) -> Found:

@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from pipelines.config.datasets import Dataset
 from pipelines.inference.image_inputs import image_source
 from pipelines.inference.text_embedder import text_batches
 from pipelines.kinds.behaviour import TextInputs, tokens_alone
@@ -22,6 +23,7 @@ from pipelines.kinds.kind import ModelKind
 from pipelines.runtime.progress import counted
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
+from preprocessing.datasets.checks import image_path, read_json_object
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.loading.loader import image_batches
 from preprocessing.reading import damage_as, parse_json
@@ -159,6 +161,24 @@ def build_gallery(
     captions = text_batches(tokens, caption_encoder.pad_id, inputs, batch_size)
     texts_CD = embed_texts(model, counted(captions, "embed captions", reader.num_captions, "captions"))
     return Gallery(images_BKD, texts_CD, tuple(_records(reader, root)))
+
+
+def with_photographs(gallery: Gallery, dataset: Dataset) -> Gallery:
+    """Return a gallery of published features with the addresses of photographs, to be drawn; others as they are.
+
+    Raises DatasetError if the file of names cannot be read, or leads out of the folder.
+    """
+    if dataset.format != "precomputed" or dataset.images is None:
+        return gallery
+    folder, file = dataset.images, dataset.names_file
+    names = read_json_object(file)
+    records = [
+        replace(record, image_uri=image_path(folder, names[record.image_id], f"{file}, {record.image_id}"))
+        if record.image_id in names
+        else record
+        for record in gallery.records
+    ]
+    return replace(gallery, records=tuple(records))
 
 
 def _embeddings(embedded: Images | Texts) -> Tensor:

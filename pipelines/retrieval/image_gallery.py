@@ -105,7 +105,7 @@ def publish(folder: Path, state: dict[str, Any], table: pa.Table) -> None:
     shutil.rmtree(directory, ignore_errors=True)  # of an update that was killed
     write_table(directory / TABLE, table)
     gallery = _gallery(table)
-    GalleryIndex.build(gallery.images_BKD, gallery.texts_CD, "auto").save(directory, _origin(state, directory))
+    GalleryIndex.build(gallery.images_BKD, gallery.texts_CD).save(directory, _origin(state, directory))
     write_digests(directory, TABLE)
     write_state(folder, {**state, "current": number})
     for other in folder.iterdir():

@@ -62,7 +62,7 @@ def write_dual_bundle(directory: Path) -> Path:
     images_BKD = embedder.embed_images([record.image_uri for record in records])
     gallery = Gallery(images_BKD, embedder.embed_texts(texts), records)
     gallery.save(directory / "gallery")
-    index = GalleryIndex.build(gallery.images_BKD, gallery.texts_CD, "auto")
+    index = GalleryIndex.build(gallery.images_BKD, gallery.texts_CD)
     index.save(directory / "index", index_origin(directory / "model", directory / "gallery"))
     return directory
 

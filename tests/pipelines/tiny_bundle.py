@@ -77,7 +77,7 @@ def _write_model(directory: Path, seed: int, image: dict[str, Any], text: dict[s
 
 def _write_gallery(directory: Path, embedded: Gallery) -> Path:
     embedded.save(directory / "gallery")
-    index = GalleryIndex.build(embedded.images_BKD, embedded.texts_CD, "auto")
+    index = GalleryIndex.build(embedded.images_BKD, embedded.texts_CD)
     index.save(directory / "index", index_origin(directory / "model", directory / "gallery"))
     write_digests(directory, *BUNDLE_PARTS)
     return directory

@@ -20,7 +20,8 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
 
 def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:
     """Return the output directory of the stage under this configuration."""
-    content = {"version": VERSION, "evaluate": upstream["evaluate"].fingerprint, **config.index.model_dump()}
+    # The kind was a setting of earlier versions, whose indices are found again.
+    content = {"version": VERSION, "evaluate": upstream["evaluate"].fingerprint, "kind": "auto"}
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 

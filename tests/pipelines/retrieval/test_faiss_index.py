@@ -1,7 +1,6 @@
 """Indices find what comparing everything finds, or say how much of it; a stored one belongs to one gallery."""
 
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -59,9 +58,10 @@ def test_more_than_there_is_gives_all(kind: Kind) -> None:
     assert [sorted(each.indices.tolist()) for each in found] == [list(range(6))] * 3
 
 
-@pytest.mark.parametrize("kind", ["auto", "approximate"])
-def test_a_gallery_without_captions_finds_none(kind: Literal["auto", "approximate"]) -> None:
-    index = GalleryIndex.build(unit(6, 1, 8), torch.empty(0, 8), kind)
+@pytest.mark.parametrize("limit", [0, 6])
+def test_a_gallery_without_captions_finds_none(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faiss_index, "_EXACT_VECTORS", limit)
+    index = GalleryIndex.build(unit(6, 1, 8), torch.empty(0, 8))
     assert index.images.facts.kind == "exact"
     assert [len(found.indices) for found in index.captions.search(unit(2, 1, 8), 5)] == [0, 0]
 
@@ -78,15 +78,19 @@ def test_an_approximate_index_says_what_it_misses() -> None:
     assert index.facts.candidates in (64, 128, 256, 512, 1024)
 
 
-def test_auto_is_exact_until_there_are_many_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_is_exact_until_there_are_many_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faiss_index, "_EXACT_VECTORS", 12)
-    facts = GalleryIndex.build(unit(6, 3, 8), unit(12, 8), "auto").facts()
+    facts = GalleryIndex.build(unit(6, 3, 8), unit(12, 8)).facts()
     assert {name: each.kind for name, each in facts.items()} == {"images": "approximate", "captions": "exact"}
 
 
-@pytest.mark.parametrize("kind", ["exact", "approximate"])
-def test_an_index_comes_back_as_it_was_saved(kind: Kind, tmp_path: Path) -> None:
-    built = GalleryIndex.build(unit(20, 2, 8), unit(40, 8), kind)
+@pytest.mark.parametrize(("limit", "kind"), [(40, "exact"), (39, "approximate")])
+def test_an_index_comes_back_as_it_was_saved(
+    limit: int, kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faiss_index, "_EXACT_VECTORS", limit)
+    built = GalleryIndex.build(unit(20, 2, 8), unit(40, 8))
+    assert built.images.facts.kind == built.captions.facts.kind == kind
     built.save(tmp_path, ORIGIN)
     loaded = GalleryIndex.load(tmp_path, ORIGIN)
     assert loaded.facts() == built.facts()
@@ -97,11 +101,11 @@ def test_an_index_comes_back_as_it_was_saved(kind: Kind, tmp_path: Path) -> None
 
 
 def test_an_index_of_another_gallery_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
-    GalleryIndex.build(unit(6, 1, 8), unit(12, 8), "exact").save(tmp_path, ORIGIN)
+    GalleryIndex.build(unit(6, 1, 8), unit(12, 8)).save(tmp_path, ORIGIN)
     with pytest.raises(GalleryError, match="built from another gallery"):
         GalleryIndex.load(tmp_path, {**ORIGIN, "gallery": "xyz"})
     for name in ("captions.faiss", "index.json"):
-        GalleryIndex.build(unit(6, 1, 8), unit(12, 8), "exact").save(tmp_path, ORIGIN)
+        GalleryIndex.build(unit(6, 1, 8), unit(12, 8)).save(tmp_path, ORIGIN)
         (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-4])
         with pytest.raises(DigestError, match=rf"{name} is damaged"):
             GalleryIndex.load(tmp_path, ORIGIN)

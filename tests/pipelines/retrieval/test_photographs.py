@@ -10,8 +10,7 @@ import torch
 
 from pipelines.config import ConfigError, load_config
 from pipelines.config.datasets import PrecomputedDataset
-from pipelines.retrieval.gallery import Gallery
-from pipelines.retrieval.photographs import with_photographs
+from pipelines.retrieval.gallery import Gallery, with_photographs
 from preprocessing.datasets import Caption, DatasetError, Record
 
 
