@@ -61,8 +61,7 @@ class TrackingConfig(Strict):
         None, min_length=1, max_length=256, description="by default the configuration's name"
     )
     artifacts: Address | None = Field(
-        None,
-        description="s3://bucket/folder or a folder for a new experiment's artifacts; by default the server decides",
+        None, description="folder or s3://bucket/folder of a new experiment's artifacts; by default the server's"
     )
 
 
@@ -102,8 +101,7 @@ class RegistryConfig(Strict):
 
     name: str | None = Field(None, pattern=_IDENTIFIER, description="by default the configuration's name")
     guards: dict[str, Annotated[Float, Field(ge=0)]] = Field(
-        {"i2t_r01": 1.0, "t2i_r01": 1.0},
-        description="metric of the evaluation -> by how much a new champion's may be lower than the old one's",
+        {"i2t_r01": 1.0, "t2i_r01": 1.0}, description="metric -> by how much a new champion's may be lower"
     )
     card: CardConfig = Field(CardConfig(), description="for the card of the model")
 

@@ -87,15 +87,13 @@ class CnnFeatures(NetworkFeatures):
     """Computed by a CNN of transformers or torchvision."""
 
     weights: _Weights | None = Field(
-        None,
-        description="local folder, name on the hub, or a network that ships with the package (tiny_resnet); "
-        "with `network` a file of weights",
+        None, description="local folder, hub name, or a network of the package (tiny_resnet); with `network` a file"
     )
     network: str | None = Field(
         None,
         min_length=1,
-        description="CNN of torchvision that the weights belong to (resnext101_32x8d), or resnet101_caffe, bottom-up "
-        "attention's; null for one of transformers, which its folder describes",
+        description="CNN of torchvision (resnext101_32x8d), or bottom-up attention's, resnet101_caffe; null for one of "
+        "transformers",
     )
 
 

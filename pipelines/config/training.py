@@ -57,8 +57,7 @@ class TrainingConfig(Strict):
     weight_decay: Float = Field(ge=0, le=10, description="decoupled weight decay (VSE-infinity with BiGRU: 0.01)")
     gradient_clip: Float = Field(ge=1e-3, le=1e6, description="largest L2 norm of the gradients (VSE-infinity: 2.0)")
     initial: AbsolutePath | None = Field(
-        None,
-        description="directory of a model to begin with; by default the weights that `model` names, else random ones",
+        None, description="directory of a model to begin with; by default the weights that `model` names, else random"
     )
     warmup: DurationField = Field(description="linear rise of the learning rate from 0")
     decay: Annotated[StepDecay | CosineDecay | NoDecay, Variants("name")] = Field(description="fall of the rate")
@@ -82,8 +81,7 @@ class TrainingConfig(Strict):
         1, description="training processes that share the global batch; [2, 8] takes as many as there is room for"
     )
     parallelism: Literal["ddp", "fsdp2"] = Field(
-        "ddp",
-        description="each worker has the model (ddp), or a share of weights, gradients and optimiser state (fsdp2)",
+        "ddp", description="a worker has the model (ddp), or a share of weights, gradients and optimiser state (fsdp2)"
     )
     cpus_per_worker: Cpus = Field(1, description="CPU cores reserved for, and threads used by, a worker")
     gpus_per_worker: Gpus = Field(0, description="GPUs reserved for a worker; 0 trains on the CPU")
@@ -97,16 +95,13 @@ class TrainingConfig(Strict):
         600, gt=0, le=86_400, description="seconds that processes wait for each other before one is taken for dead"
     )
     precision: Literal["float32", "tf32", "bf16", "fp16"] = Field(
-        "float32",
-        description="what encoders compute in, by autocast for bf16 and fp16; weights and losses stay float32",
+        "float32", description="of the encoders, by autocast for bf16 and fp16; weights and losses stay float32"
     )
     accumulation: Int = Field(
         1, gt=0, description="global batches whose gradients an optimiser step averages, each with its own negatives"
     )
     chunk_size: Int | None = Field(
-        None,
-        gt=0,
-        description="pairs that a worker encodes at once: less memory, a second forward pass; by default all",
+        None, gt=0, description="pairs that a worker encodes at once: less memory, a second forward pass; null: all"
     )
     checkpoint_steps: Int = Field(100, gt=0, description="steps between checkpoints that a killed run resumes from")
     log_steps: Int = Field(10, gt=0, description="steps between logged losses")
@@ -167,14 +162,10 @@ class EvaluationConfig(Strict):
         "Crisscrossed Captions); UniVSE's: adversarial captions, images by components, resolution of dependencies",
     )
     added: tuple[Annotated[Named, Variants("name", "protocol")], ...] = Field(
-        (),
-        exclude_if=lambda added: not added,
-        description="protocols of plugins, each with its `name` and its settings",
+        (), exclude_if=lambda added: not added, description="protocols of plugins, each with its `name` and settings"
     )
     first_images: Int | None = Field(
-        None,
-        gt=0,
-        description="first images of the split, for UniVSE's protocols (UniVSE: 1,000 of COCO's test); by default all",
+        None, gt=0, description="first images that UniVSE's protocols take (UniVSE: 1,000 of COCO's test); null: all"
     )
     cxc: AbsolutePath | None = Field(None, description="folder of Crisscrossed Captions (sis_test.csv, ..., *_val.csv)")
 

@@ -33,12 +33,6 @@ def tokens_alone(*_: object) -> tuple[Any, ...]:
     return ()
 
 
-def _prepare(
-    settings: KindSettings, train: SplitData, evaluation: SplitData, run: Path
-) -> tuple[CaptionEncoder, dict[str, float]]:
-    return build_caption_encoder(settings, train.reader, run)
-
-
 def _nothing(*_: object) -> None:
     return None
 
@@ -50,7 +44,9 @@ class Behaviour:
     `run` is the directory of a training. StageError is raised if captions or settings do not allow what is asked for.
     """
 
-    prepare: Callable[[KindSettings, SplitData, SplitData, Path], tuple[CaptionEncoder, dict[str, float]]] = _prepare
+    prepare: Callable[[KindSettings, SplitData, SplitData, Path], tuple[CaptionEncoder, dict[str, float]]] = (
+        lambda settings, train, evaluation, run: build_caption_encoder(settings, train.reader, run)
+    )
     """(settings, train, evaluation, run): the caption encoder, with figures for the manifest; writes into `run`."""
 
     tables_identity: Callable[[KindSettings, SplitData], dict[str, Any]] = lambda *_: {}

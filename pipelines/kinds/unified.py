@@ -40,9 +40,7 @@ class ComponentTextEncoderConfig(WordReader):
     numerals: bool = Field(False, description='take numbers for attributes, "two dogs" (UniVSE\'s appendix: nummod)')
     start: GRUStart = Field("orthogonal_bias", description="initial weights of the GRU, as `bigru` has them")
     pooling: PoolingConfig | None = Field(
-        None,
-        exclude_if=lambda pooling: pooling is None,
-        description="aggregator of a BiGRU for sentences, beyond the paper; by default the last state of the other GRU",
+        None, exclude_if=lambda pooling: pooling is None, description="of a BiGRU for sentences, beyond the paper"
     )
     alpha: Float = Field(ge=0, le=1, description="share of the sentence in a caption's vector (UniVSE: 0.75)")
 

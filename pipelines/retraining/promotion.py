@@ -7,15 +7,7 @@ from functools import partial
 from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation.commands import check_named
 from pipelines.evaluation.rsum import Rsum
-from pipelines.registry.models import (
-    CHALLENGER,
-    CHAMPION,
-    aliases_of,
-    current_version,
-    set_alias,
-    tag_version,
-    tags_of,
-)
+from pipelines.registry.models import CHALLENGER, CHAMPION, aliases_of, current_version, set_alias, tag_version, tags_of
 from pipelines.runtime.cli import console, make_parser, say
 from pipelines.runtime.stage import StageError, StageReport, manifest_in
 from vse_core.digests import DigestError

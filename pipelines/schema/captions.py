@@ -11,8 +11,7 @@ class ParsingConfig(Strict):
     """Parsing of captions into objects, attributes and relations (UniVSE, VSE-C)."""
 
     pipeline: Annotated[str, AfterValidator(folder_or_hub_name)] | None = Field(
-        None,
-        description="spaCy pipeline of Universal Dependencies, installed or a folder; none: the one that ships",
+        None, description="spaCy pipeline of Universal Dependencies, installed or a folder; none: the one that ships"
     )
     batch_size: Int = Field(256, gt=0, description="captions that the pipeline works on at once")
     actors: Int = Field(1, gt=0, description="parsing processes; each loads the pipeline once")

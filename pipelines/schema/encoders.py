@@ -20,10 +20,7 @@ from pipelines.schema.weights import (
 DUAL_ENCODER = "dual_encoder"
 
 _Weights = Annotated[str, AfterValidator(folder_or_hub_name)]
-_DUAL_WEIGHTS = Field(
-    description="local folder as transformers writes it, or a name on the hub (openai/clip-vit-base-patch32, "
-    "google/siglip-base-patch16-224)"
-)
+_DUAL_WEIGHTS = Field(description="local folder of transformers, or a name on the hub (openai/clip-vit-base-patch32)")
 
 # Those of vse_core.encoders.resnet, which takes seconds to import.
 RESNETS = (
@@ -257,8 +254,7 @@ class BertTextEncoderConfig(TextEncoder):
     name: Literal["bert"]
     pooling: PoolingConfig = Field(description="aggregator of the projected last hidden states")
     weights: _Weights = Field(
-        description="any text network of transformers (BERT, RoBERTa, ModernBERT, ...), or the text tower of a dual "
-        "encoder (CLIP, SigLIP): local folder with its tokenizer, or a name on the hub"
+        description="text network of transformers, or a dual encoder with one: folder with tokenizer, or hub name"
     )
     learning_rate_factor: Float = Field(
         ge=0, le=1, description="share of training.learning_rate for the network (VSE-infinity: 0.1); 0 freezes it"

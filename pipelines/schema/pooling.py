@@ -43,8 +43,7 @@ class AdPooling(Strict):
     )
     token_share: Literal["learned", "random"] | Annotated[Float, Field(ge=0, le=1)] = Field(
         "learned",
-        description="weight of the token level, the rest is the embedding level's (1 and 0: table 3; 0.25, 0.5, 0.75 "
-        "and random: the appendix)",
+        description="weight of the token level, the rest is the embedding level's (table 3; random: appendix)",
     )
 
 

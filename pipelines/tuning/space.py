@@ -48,8 +48,7 @@ class SearchConfig(Strict):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$", description="name of the search in MLflow")
     method: Literal["random", "grid", "asha", "bayesian", "rows"] = Field(
-        description="random draws; all combinations; draws whose worse ones end early (ASHA), or that learn from those "
-        "before (Optuna's TPE); the rows of a table"
+        description="random draws; all; draws that end early (ASHA), or learn from others (TPE); rows of a table"
     )
     space: dict[str, Domain] = Field({}, description="keys in dots, each with values, uniform or log_uniform")
     rows: dict[str, dict[str, Any]] = Field({}, description="for the method rows: by name, values by keys in dots")
