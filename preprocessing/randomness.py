@@ -20,18 +20,12 @@ _EPOCH_BITS = 64 - _SAMPLE_BITS - _STREAM_BITS
 class Stream(IntEnum):
     """What is drawn for a sample of a training; one each, so that switching one off leaves the others as they were."""
 
-    SIZE = 0
-    """Regions or grids that are left out."""
-    CAPTION = 1
-    """Tokens that are masked, replaced or deleted."""
-    PIXEL = 2
-    """Crop and flip of an image."""
-    NEGATIVE = 3
-    """Components in place of those of a caption."""
-    ADVERSARIAL = 4
-    """Adversarial captions of a caption."""
-    FEATURE = 5
-    """Dimensions of features that are left out."""
+    SIZE = 0  # regions or grids that are left out
+    CAPTION = 1  # tokens that are masked, replaced or deleted
+    PIXEL = 2  # crop and flip of an image
+    NEGATIVE = 3  # components in place of those of a caption
+    ADVERSARIAL = 4  # adversarial captions of a caption
+    FEATURE = 5  # dimensions of features that are left out
 
 
 # The adversarial captions of an attack (UniVSE's, then VSE-C's) are drawn once, by streams of their own.

@@ -27,9 +27,7 @@ def load_pipeline(name: str | None = None) -> Language:
         nlp = spacy.load(SHIPPED if name is None else name)
     missing = [component for component in _REQUIRED if component not in nlp.pipe_names]
     if missing:
-        raise PipelineError(
-            f"the spaCy pipeline {name!r} has no {', '.join(missing)}; it has {', '.join(nlp.pipe_names)}"
-        )
+        raise PipelineError(f"the spaCy pipeline {name!r} has no {', '.join(missing)}, but {', '.join(nlp.pipe_names)}")
     if "obl" not in nlp.get_pipe("parser").labels or nlp.get_pipe("lemmatizer").mode != "rule":
         raise PipelineError(
             f"the spaCy pipeline {name!r} has other labels than those of Universal Dependencies, or no lemmatizer by "

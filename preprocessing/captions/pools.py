@@ -106,8 +106,5 @@ def _is_noun(noun: str) -> bool:
 def _frequent(counts: Mapping[str, int], min_count: int, name: str) -> tuple[str, ...]:
     words = tuple(sorted(word for word, count in counts.items() if count >= min_count))
     if not words:
-        raise PoolsError(
-            f"none of {len(counts)} different {name} occurs {min_count} times or more: lower pools.min_{name} or give "
-            "more captions"
-        )
+        raise PoolsError(f"none of {len(counts)} {name} occurs {min_count} times or more: lower pools.min_{name}")
     return words

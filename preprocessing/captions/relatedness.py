@@ -27,16 +27,14 @@ class Relatedness:
     Either of two sources suffices:
 
     * WordNet, by a synset of both words, or one above the other at any distance (VSE-C: directly above);
-    * the training captions. Captions of one image name the same things by different words, so two nouns (or two
-      attributes) are related if (1) different captions of an image use them in at least 5 images, and e times as often
-      as chance would have it; (2) a caption seldom has both: 4 times less often; (3) they keep the same company: the
-      cosine of their positive pointwise mutual information with attributes, and with relations as subject or as
-      object, is at least 0.1; (4) WordNet puts two nouns into one category (persons, animals, artefacts ...). The first
-      two alone would relate a surfer to the surfboard.
+    * the training captions, which name the same things by different words: two nouns (or two attributes) are related if
+      (1) different captions of an image use them in at least 5 images, and e times as often as by chance; (2) one
+      caption has both 4 times less often; (3) the cosine of their positive pointwise mutual information with attributes
+      and relations is at least 0.1; (4) WordNet puts two nouns into one category (persons, animals, artefacts ...). The
+      first two alone would relate a surfer to the surfboard.
 
     On 77 held-out pairs of nouns judged by hand (tests/preprocessing/captions/assets), precision and recall are 0.91
-    and 0.59 by WordNet, 0.58 and 0.41 by captions, 0.70 and 0.82 by either. Recall counts: a related word that passes
-    for an unrelated one is a true caption among the wrong ones.
+    and 0.59 by WordNet, 0.58 and 0.41 by captions, 0.70 and 0.82 by either.
 
     ``learned`` are related pairs from captions, each in alphabetical order.
     """

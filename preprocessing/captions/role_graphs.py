@@ -128,10 +128,8 @@ class RoleGraphTable:
         captions = list(captions)
         missing = [caption for caption in captions if caption not in graphs]
         if missing:
-            raise RoleGraphError(
-                f"{len(missing):,} of {len(captions):,} captions have no role graph, the first is "
-                f"{missing[0]!r:.80}; {_ORIGIN}"
-            )
+            what = f"{len(missing):,} of {len(captions):,} captions have no role graph, the first is {missing[0]!r:.80}"
+            raise RoleGraphError(f"{what}; {_ORIGIN}")
         count = len(captions)
         table = cls(
             actions_CAL=np.zeros((count, ACTIONS, LONGEST), dtype=np.bool_),
@@ -143,8 +141,7 @@ class RoleGraphTable:
             graph, words = graphs[caption], len(spaced_words(caption))
             if any(max(phrase.words) >= words for phrase in (*graph.actions, *graph.entities)):
                 raise RoleGraphError(
-                    f"caption {caption!r:.80}: {words} words, cut at spaces, do not fit its role graph; the graphs "
-                    "belong to other captions"
+                    f"caption {caption!r:.80}: {words} words, cut at spaces, do not fit its role graph"
                 )
             actions = _set_words(graph.actions, table.actions_CAL[row])
             entities = _set_words(graph.entities, table.entities_CEL[row])

@@ -76,17 +76,13 @@ class Vocabulary:
     def __init__(self, words: Iterable[str]) -> None:
         self._words = list(words)
         if tuple(self._words[: len(_SPECIALS)]) != _SPECIALS:
-            raise VocabularyError(
-                f"a vocabulary must begin with {', '.join(_SPECIALS)}; not with {self._words[: len(_SPECIALS)]}"
-            )
+            raise VocabularyError(f"a vocabulary must begin with {', '.join(_SPECIALS)}; not with {self._words[:4]}")
         if _MASK not in self._words:
             self._words.append(_MASK)
         self._ids = {word: index for index, word in enumerate(self._words)}
         if len(self._ids) != len(self._words):
             twice = sorted(word for word, count in Counter(self._words).items() if count > 1)
-            raise VocabularyError(
-                f"{len(twice)} words occur more than once in the vocabulary, the first is {twice[0]!r}"
-            )
+            raise VocabularyError(f"{len(twice)} words occur more than once, the first is {twice[0]!r}")
         self.mask_id = self._ids[_MASK]
         self.pad_id = self.PAD
 
@@ -109,10 +105,7 @@ class Vocabulary:
             counts.update(cut(caption[:_MAX_CHARACTERS]))
         words = sorted({word for word, count in counts.items() if count >= min_count}.union(extra_words))
         if not words:
-            raise VocabularyError(
-                f"none of {len(counts)} different words occurs {min_count} times or more: "
-                "lower min_count or give more captions"
-            )
+            raise VocabularyError(f"none of {len(counts)} words occurs {min_count} times or more: lower min_count")
         return cls([*_SPECIALS, *words])
 
     @property

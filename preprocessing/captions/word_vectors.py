@@ -75,13 +75,9 @@ def read_word_vectors(path: Path, vocabulary: Vocabulary, dim: int) -> WordVecto
 
 
 def _numbers(values: list[str], dim: int, origin: str) -> npt.NDArray[np.float32]:
-    try:
+    remedy = "set the width of the word vectors to that of the file, and remove a heading line"
+    with damage_as(WordVectorsError, f"{origin}: is not a word and {dim} numbers", remedy):
         vector_E = np.array(values, dtype=np.float32)
-    except ValueError as error:
-        raise WordVectorsError(f"{origin}: is not a word and {dim} numbers ({error})") from error
-    if len(vector_E) != dim or not np.isfinite(vector_E).all():
-        raise WordVectorsError(
-            f"{origin}: has {len(vector_E)} numbers, {dim} finite ones are needed; set the width of the word "
-            "vectors to that of the file, and remove a heading line"
-        )
-    return vector_E
+        if len(vector_E) != dim or not np.isfinite(vector_E).all():
+            raise ValueError(f"{len(vector_E)} numbers, {dim} finite ones are needed")
+        return vector_E

@@ -31,10 +31,8 @@ class CocoDataset:
         instances: Mapping[str, str | Path] | None = None,
     ) -> None:
         if not images or set(images) != set(annotations):
-            raise DatasetError(
-                f"coco dataset: 'images' names the splits {sorted(images)}, 'annotations' {sorted(annotations)}; "
-                "both must name the same splits, at least one"
-            )
+            found = f"'images' names {sorted(images)}, 'annotations' {sorted(annotations)}"
+            raise DatasetError(f"coco dataset: {found}; both must name the same splits, at least one")
         self._images, self.root = require_image_folders(images, "coco dataset, images")
         self.splits = tuple(images)
         self._annotations, self._instances = (
@@ -42,10 +40,7 @@ class CocoDataset:
             for option, files in (("annotations", annotations), ("instances", instances or {}))
         )
         if not set(self._instances) <= set(self._images):
-            raise DatasetError(
-                f"coco dataset: 'instances' has the splits {sorted(self._instances)}, 'images' {sorted(self._images)}; "
-                "name only splits with images"
-            )
+            raise DatasetError(f"coco dataset, 'instances': name only splits with images: {sorted(self._images)}")
 
     def records(self, split: str) -> Iterator[Record]:
         """Yield the records of a split in the order of its file; a DatasetError names the malformed entry."""

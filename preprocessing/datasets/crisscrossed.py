@@ -38,9 +38,7 @@ class Crisscrossed(NamedTuple):
 def crisscrossed_files(folder: str | Path, split: str) -> tuple[Path, Path, Path]:
     """Return the three files of a split, sis, sts and sits; raise DatasetError if one is missing."""
     if split not in SPLIT_NAMES:
-        raise DatasetError(
-            f"Crisscrossed Captions rates {' and '.join(SPLIT_NAMES)} of Karpathy's split of COCO, not {split!r}"
-        )
+        raise DatasetError(f"Crisscrossed Captions rates dev and test of Karpathy's split of COCO, not {split!r}")
     absolute = require_folder(folder, "Crisscrossed Captions")
     sis, sts, sits = (
         require_file(absolute / f"{kind}_{SPLIT_NAMES[split]}.csv", "Crisscrossed Captions")

@@ -36,10 +36,7 @@ class FlickrDataset:
         """Yield the records of a split in the order of its list; a DatasetError names the malformed line."""
         names = self._names(split)
         if not any(name in self._captions for name in names):
-            raise DatasetError(
-                f"{self._lists[split]}: none of its {len(names)} images has a caption in {self._tokens}; "
-                "the list and the token file belong to different data sets"
-            )
+            raise DatasetError(f"{self._lists[split]}: none of its {len(names)} images has a caption in {self._tokens}")
         for name in names:
             path = image_path(self.root, name, str(self._lists[split]))
             yield Record(name, path, split, tuple(self._captions.get(name, ())))

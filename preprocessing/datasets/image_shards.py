@@ -96,10 +96,8 @@ def _check_sample(members: Sequence[tarfile.TarInfo], path: str, key: str, start
     for member in members:
         first = files.setdefault(member.name.lower(), member.offset) if key not in starts else starts[key]
         if first != member.offset:
-            raise DatasetError(
-                f"{path}: two samples have the key {key!r}, at bytes {first} and {member.offset} of the archive; "
-                "rename or remove one of them"
-            )
+            where = f"at bytes {first} and {member.offset} of the archive"
+            raise DatasetError(f"{path}: two samples have the key {key!r}, {where}; rename or remove one of them")
     starts[key] = members[0].offset
 
 

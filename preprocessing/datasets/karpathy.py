@@ -67,8 +67,7 @@ class KarpathyDataset:
         if not found:
             raise DatasetError(
                 f"karpathy dataset, 'instances': no image of {split!r} is labelled in "
-                f"{', '.join(map(str, self._instances))}; name the files of the folders that its images are from "
-                "(instances_val2014.json for COCO's dev and test), or leave 'instances' out"
+                f"{', '.join(map(str, self._instances))}; name the files of its images (COCO's dev: val2014)"
             )
         return found
 
@@ -79,9 +78,7 @@ class KarpathyDataset:
         captions: dict[str, str] = {}
         for where, entry in entries(read_json_object(self._annotations), "images", self._annotations):
             if self._instances and "cocoid" not in entry:
-                raise DatasetError(
-                    f"{where}: has no 'cocoid', by which COCO's 'instances' label images; leave them out"
-                )
+                raise DatasetError(f"{where}: has no 'cocoid', by which 'instances' label images; leave them out")
             record = self._record(entry, where)
             require_new(seen, "image id", record.image_id, where)
             for place, caption in enumerate(record.captions):

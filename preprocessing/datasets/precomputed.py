@@ -31,10 +31,8 @@ class PrecomputedDataset:
         self.root = str(self._folder)
         found = sorted(path.name.removesuffix("_ims.npy") for path in self._folder.glob("*_ims.npy"))
         if not found:
-            raise DatasetError(
-                f"precomputed dataset, 'root': no SPLIT_ims.npy in {self._folder}; "
-                "it must hold SPLIT_caps.txt, SPLIT_ids.txt and SPLIT_ims.npy for each split"
-            )
+            needed = "SPLIT_ims.npy, SPLIT_caps.txt and SPLIT_ids.txt of each split are needed"
+            raise DatasetError(f"precomputed dataset, 'root': no SPLIT_ims.npy in {self._folder}; {needed}")
         self.splits = tuple(found)
 
     def records(self, split: str) -> Iterator[Record]:
@@ -46,10 +44,7 @@ class PrecomputedDataset:
         ids = [line.strip() for _, line in numbered_lines(ids_file)]
         rows = len(load_array(features_file, "floats of shape (images, regions, features) are", "f", [2, 3]))
         if not captions or len(captions) % CAPTIONS_PER_IMAGE:
-            raise DatasetError(
-                f"{captions_file}: {len(captions)} captions are not five an image; the file is cut short or not of "
-                "this layout"
-            )
+            raise DatasetError(f"{captions_file}: {len(captions)} captions are not five an image; copy it again")
         id_step = _rows_per_image(len(ids), len(captions), ids_file)
         row_step = _rows_per_image(rows, len(captions), features_file)
         for image, image_id in enumerate(_distinct_ids(ids, id_step, ids_file)):
@@ -71,7 +66,7 @@ def _rows_per_image(rows: int, captions: int, file: Path) -> int:
         return CAPTIONS_PER_IMAGE
     raise DatasetError(
         f"{file}: {rows} rows for {captions} captions; expected {captions // CAPTIONS_PER_IMAGE} (one an image) or "
-        f"{captions} (each image five times in a row). The files belong to different releases or one is cut short"
+        f"{captions} (each image five times in a row): take all files from one release"
     )
 
 
@@ -84,9 +79,6 @@ def _distinct_ids(ids: list[str], step: int, file: Path) -> list[str]:
             raise DatasetError(f"{file}:{start + 1}: empty line where an image id is needed")
         other = next((line for line in range(start, start + step) if ids[line] != image_id), None)
         if other is not None:
-            raise DatasetError(
-                f"{file}:{other + 1}: id {ids[other]} among the five rows of image {image_id}; a file with one line a "
-                "caption must name each image five times in a row"
-            )
+            raise DatasetError(f"{file}:{other + 1}: id {ids[other]} among the five rows of image {image_id}")
         require_new(seen, "image id", image_id, f"{file}:{start + 1}")
     return list(seen)

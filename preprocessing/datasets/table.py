@@ -57,9 +57,7 @@ class TableDataset:
             of_image = list(rows)
             where = of_image[0][0]
             if image in seen:
-                raise DatasetError(
-                    f"{where}: image {image!r} is there already, further up; sort the table by its images"
-                )
+                raise DatasetError(f"{where}: image {image!r} is there already; sort the table by its images")
             seen.add(image)
             texts = [text for _, _, captions in of_image for text in captions]
             captions = tuple(Caption(f"{image}#{order}", text) for order, text in enumerate(texts))
@@ -83,10 +81,7 @@ class TableDataset:
         if self.root:
             return image_path(self.root, image, where)
         if not (is_s3(image) or image.startswith("/")):
-            raise DatasetError(
-                f"{where}: {image!r} is neither an absolute path nor an s3:// address; name the folder that it is "
-                "relative to as 'images'"
-            )
+            raise DatasetError(f"{where}: {image!r} is neither an absolute path nor an s3:// address; set 'images'")
         return image
 
 
@@ -120,10 +115,8 @@ def _text_rows(path: Path, columns: Sequence[str], remedy: str) -> Iterator[tupl
             indices = _indices(path, header, columns, remedy)
             for number, row in enumerate(rows, start=2):
                 if row and len(row) != len(header):
-                    raise DatasetError(
-                        f"{path}, row {number}: {len(row)} values under a header of {len(header)}; quote values that "
-                        "hold separators or line ends"
-                    )
+                    found = f"{len(row)} values under a header of {len(header)}"
+                    raise DatasetError(f"{path}, row {number}: {found}; quote those with separators or line ends")
                 if row:
                     yield number, [row[index] for index in indices]
         except csv.Error as error:
@@ -150,9 +143,7 @@ def _indices(path: Path, header: list[str], columns: Sequence[str], remedy: str)
             known = ", ".join(header)[:300] or "no header"
             raise DatasetError(f"{path}: no column {column!r}; it has {known}; {remedy}")
         if header.count(column) > 1:
-            raise DatasetError(
-                f"{path}: the column {column!r} is there {header.count(column)} times; rename all but one"
-            )
+            raise DatasetError(f"{path}: {header.count(column)} columns are called {column!r}; rename all but one")
     return [header.index(column) for column in columns]
 
 

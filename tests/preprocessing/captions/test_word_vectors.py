@@ -31,11 +31,11 @@ def test_words_of_the_vocabulary(tmp_path: Path) -> None:
     ("text", "dim", "message"),
     [
         ("the 1 2 3\ndog 1 2\n", 3, "line 2: .*and 3 numbers|line 2: has 2 numbers, 3"),
-        ("400000 3\nthe 1 2 3\n", 3, "line 1: has 1 numbers, 3"),
+        ("400000 3\nthe 1 2 3\n", 3, "line 1: .*1 numbers, 3"),
         ("the 1 2 3\n", 2, "is not a word|none of the"),
-        ("the 1 2 3\n", 4, "line 1: has 3 numbers, 4"),
+        ("the 1 2 3\n", 4, "line 1: .*3 numbers, 4"),
         ("dog 1 x 3\n", 3, "line 1: is not a word and 3 numbers"),
-        ("dog 1 nan 3\n", 3, "line 1: has 3 numbers, 3 finite ones"),
+        ("dog 1 nan 3\n", 3, "line 1: .*3 numbers, 3 finite ones"),
         ("the 1 2 3\n", 3, "a vector for none of the"),
     ],
 )

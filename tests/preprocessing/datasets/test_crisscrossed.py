@@ -40,7 +40,7 @@ def test_dev_reads_the_files_called_val(folder: Path):
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [
-        ("sis_test.csv", "image1,image2", "image1,image1", r"the column 'image1' is there 2 times"),
+        ("sis_test.csv", "image1,image2", "image1,image1", r"2 columns are called 'image1'"),
         ("sis_test.csv", "agg_score", "score", r"sis_test\.csv: no column 'agg_score'; it has .*without '_raw'"),
         ("sis_test.csv", ",0.5,", ",9,", r"sis_test\.csv, row 2: agg_score is '9', a number from 0 to 5"),
         ("sts_test.csv", ":99,5.0", ":99", r"sts_test\.csv, row 3: 3 values under a header of 4"),

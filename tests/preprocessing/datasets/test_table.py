@@ -78,7 +78,7 @@ def test_absolute_addresses_need_no_folder(tmp_path: Path) -> None:
         ("image,caption\na.jpg,x\nb.jpg,x\na.jpg,y\n", r"row 4: image 'a.jpg' is there already.*sort the table"),
         ("image,caption\na.jpg,x,y\n", r"row 2: 3 values under a header of 2"),
         ("image,text\na.jpg,x\n", r"no column 'caption'; it has image, text"),
-        ("image,caption,caption\na.jpg,x,y\n", r"the column 'caption' is there 2 times; rename all but one"),
+        ("image,caption,caption\na.jpg,x,y\n", r"2 columns are called 'caption'; rename all but one"),
         ('image,caption\na.jpg,"x\nb.jpg,x\n', r"unexpected end of data"),
         pytest.param("\0" * 5000, r"it has \0{300}; name", id="zeros"),
         ("", r"no column 'image'; it has no header"),
