@@ -40,7 +40,10 @@ def summarize(dataset: Dataset, split: str, shard_size: int, hashes: FileHashes 
     By default no hash of a file is kept.
     """
     if isinstance(dataset, ArchivedDataset):
-        return _of_archives(tuple(dataset.archives(split)))
+        archives = tuple(dataset.archives(split))
+        stamps = [json.dumps(archive.stamp, separators=(",", ":")).encode() + b"\n" for archive in archives]
+        digests = [hashlib.sha256(lines).hexdigest() for lines in (b"".join(stamps), *stamps)]
+        return SplitSummary(digests[0], 0, 0, tuple(digests[1:]), archives)
     digest, shard = hashlib.sha256(), hashlib.sha256()
     shards: list[str] = []
     images = captions = 0
@@ -53,12 +56,6 @@ def summarize(dataset: Dataset, split: str, shard_size: int, hashes: FileHashes 
         images += 1
         captions += len(entry[-1])
     return SplitSummary(digest.hexdigest(), images, captions, (*shards, shard.hexdigest()) if images else ())
-
-
-def _of_archives(archives: tuple[Archive, ...]) -> SplitSummary:
-    stamps = [json.dumps(archive.stamp, separators=(",", ":")).encode() + b"\n" for archive in archives]
-    digest = hashlib.sha256(b"".join(stamps)).hexdigest()
-    return SplitSummary(digest, 0, 0, tuple(hashlib.sha256(stamp).hexdigest() for stamp in stamps), archives)
 
 
 def entries(

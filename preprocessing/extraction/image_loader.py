@@ -48,13 +48,10 @@ class ImageLoader:
         except ImageError as error:
             return item, error
         except NotReadyError:
-            self._restart(pending, uri)
+            # Its threads are abandoned; the pending images that they have not finished start again.
+            self._pool.terminate()
+            self._pool = ThreadPool(self._threads)
+            for place, (other, unfinished) in enumerate(pending):
+                if not unfinished.ready():
+                    pending[place] = (other, self._pool.apply_async(self._load, (uri(other),)))
             return item, TemporaryImageError(f"took longer than {self._timeout:g} seconds to load")
-
-    def _restart(self, pending: deque[tuple[ItemT, AsyncResult[Any]]], uri: Callable[[ItemT], str]) -> None:
-        """Abandon the threads; the pending images that they have not finished start again."""
-        self._pool.terminate()
-        self._pool = ThreadPool(self._threads)
-        for place, (item, loading) in enumerate(pending):
-            if not loading.ready():
-                pending[place] = (item, self._pool.apply_async(self._load, (uri(item),)))

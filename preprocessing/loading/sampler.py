@@ -49,16 +49,12 @@ class BatchSampler:
         self.batch_size = batch_size
         self.seed = seed
         self.steps_per_epoch = -(-num_samples // batch_size)
+        self.smallest_batch = num_samples // self.steps_per_epoch
         # Of windows, those that a batch lies in, and those that are fetched meanwhile.
         self._order = lru_cache(maxsize=4 if window else 1)(self._drawn)
         self._windows = lru_cache(maxsize=2)(self._cut)
         # The loader's thread and the training loop ask for the same order, which is to be drawn once.
         self._lock = threading.Lock()
-
-    @property
-    def smallest_batch(self) -> int:
-        """Return the number of samples in the smallest batch."""
-        return self.num_samples // self.steps_per_epoch
 
     @property
     def window_steps(self) -> int | None:

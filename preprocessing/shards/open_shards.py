@@ -36,12 +36,8 @@ class OpenShards:
     """Memory maps by the number of the shard; thread-safe.
 
     The least recently used one makes room for another. It is forgotten, not closed: arrays handed out earlier keep
-    their memory alive until they are gone.
-
-    Args:
-        tars: all of them, by number.
-        limit: maps at a time.
-        pin: keeps a tar on this machine for as long as its block lasts.
+    their memory alive until they are gone. There are `limit` maps at a time; `pin` keeps a tar on this machine for as
+    long as its block lasts.
     """
 
     def __init__(self, tars: Sequence[TarFile], limit: int, pin: Pin) -> None:

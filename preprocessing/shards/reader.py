@@ -50,12 +50,13 @@ class ShardReader:
         directory: holds shard-00000.tar, shard-00000.json, shard-00001.tar and so on without a gap.
         feature: name of the array to read, such as "grid"; or "jpg", and :meth:`file` gives the image files.
         max_open_shards: how many tars are mapped at once; each takes one file descriptor.
-        verify: compare each sample with its checksum when it is first read; shards of earlier versions may have none.
+        verify: compare each sample with its checksum, if there is one, when it is first read.
         pin: keeps a tar on this machine for as long as its block lasts; None if all are local.
         index: of the directory and the feature; by default :meth:`SplitIndex.read`, which raises ShardError.
 
     Attributes:
-        index: places of the samples.
+        num_captions: of all images.
+        is_image_files: :meth:`file` gives image files, and there are no features.
         caption_starts: flat number of each image's first caption, then the number of all captions, int64 (images + 1,).
         is_streamed: tars are fetched on demand.
     """
@@ -71,10 +72,12 @@ class ShardReader:
     ) -> None:
         self.directory = Path(directory)
         self.feature = feature
+        self.is_image_files = feature in FILES
         self.is_streamed = pin is not None
         self.index = SplitIndex.read(self.directory, feature, are_here=pin is None) if index is None else index
         self.fingerprint = self.index.fingerprint
         self.caption_starts = self.index.caption_starts
+        self.num_captions = int(self.caption_starts[-1])
         self._pin: Pin = pin or (lambda _: contextlib.nullcontext())
         self._unchecked = np.full(len(self), verify and len(self.index.checksums) == len(self))
         self._open = OpenShards(self.index.tars, max_open_shards, self._pin)
@@ -88,16 +91,6 @@ class ShardReader:
     def caption_counts(self) -> npt.NDArray[np.int64]:
         """Return the number of captions of each image, int64 (images,)."""
         return np.diff(self.caption_starts)
-
-    @property
-    def num_captions(self) -> int:
-        """Return the number of captions of all images."""
-        return int(self.caption_starts[-1])
-
-    @property
-    def is_image_files(self) -> bool:
-        """Return whether :meth:`file` gives image files, where other readers give features."""
-        return self.feature in FILES
 
     @cached_property
     def feature_dim(self) -> int:

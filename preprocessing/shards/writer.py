@@ -120,10 +120,7 @@ def _check(sample: Sample, previous_key: str, kinds: set[str] | None) -> None:
             raise ValueError(f"sample {sample.key}: {name!r} must be non-empty float16, is {array.dtype} {array.shape}")
     for name, (rows, columns, others) in sample.grids.items():
         if len(sample.arrays[name]) != others + rows * columns:
-            raise ValueError(
-                f"sample {sample.key}: {name!r} has {len(sample.arrays[name])} vectors, and a grid of "
-                f"{rows} x {columns} cells behind {others}"
-            )
+            raise ValueError(f"sample {sample.key}: {name!r} has not {others} and {rows} x {columns} vectors")
     for name, companion in sample.companions.items():
         if companion.dtype not in (np.float32, np.int32) or companion.size == 0 or name in sample.arrays:
             raise ValueError(

@@ -66,11 +66,7 @@ class LocalStorage:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-
-    @property
-    def address(self) -> str:
-        """Return the folder's path."""
-        return str(self._folder)
+        self.address = str(folder)
 
     def list(self, folder: str = "") -> Iterator[Entry]:
         """Yield files at any depth by name; those whose name begins with a dot are being written."""

@@ -54,10 +54,8 @@ class Holder(BaseModel):
         """Return this process; the token stands for the kernel if the system has no name for it."""
         pid, token = os.getpid(), secrets.token_hex(16)
         kernel = _line("/proc/sys/kernel/random/boot_id") or token
-        host, since = socket.gethostname(), time.time()
-        return cls(
-            host=host, kernel=kernel, processes=_processes(), pid=pid, began=_began(pid), since=since, token=token
-        )
+        here = {"host": socket.gethostname(), "kernel": kernel, "processes": _processes()}
+        return cls(**here, pid=pid, began=_began(pid), since=time.time(), token=token)
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
@@ -140,11 +138,7 @@ class FolderLock:
 
     Between processes of a machine, in containers or not, the kernel decides. Its locks may not reach other machines:
     so a file next to the lock's names the holder. Two machines that the kernel lets begin in one moment find out at the
-    first renewal, and one ends.
-
-    Args:
-        file: of the lock, made if it is missing; NAME.json next to it names the holder.
-        seconds: without a renewal after which the lock of another machine's process has expired.
+    first renewal, and one ends. After `seconds` without a renewal the lock of another machine's process has expired.
     """
 
     def __init__(self, file: Path, seconds: float) -> None:

@@ -176,7 +176,8 @@ class Mirror:
                     if path.suffix == ".tar":
                         self.make_room(must_fit=True)
                     self._download(path, path)
-        _touch(path)
+        with contextlib.suppress(FileNotFoundError):  # record its use: many file systems do not by themselves
+            os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
 
     def push_folder(self, directory: Path) -> None:
         """Copy a folder to the storage, where it is complete once its list of contents is there."""
@@ -316,13 +317,6 @@ def _shards(root: Path) -> Iterable[tuple[Path, os.stat_result]]:
 def _room(status: os.stat_result) -> int:
     """Return a file's bytes by name: versions of a split share unchanged shards as hard links."""
     return status.st_size // max(1, status.st_nlink)
-
-
-def _touch(path: Path) -> None:
-    """Record the use of a file; many file systems do not by themselves."""
-    with contextlib.suppress(FileNotFoundError):
-        status = path.stat()
-        os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
 
 
 def _size(path: Path) -> int | None:

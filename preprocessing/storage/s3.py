@@ -102,11 +102,7 @@ class S3Storage:
 
     def __init__(self, address: str) -> None:
         self._bucket, self._folder = split_s3(address)
-
-    @property
-    def address(self) -> str:
-        """Return the folder's address, without a slash at its end."""
-        return f"s3://{self._bucket}/{self._folder}".rstrip("/")
+        self.address = f"s3://{self._bucket}/{self._folder}".rstrip("/")
 
     def list(self, folder: str = "") -> Iterator[Entry]:
         """Yield objects at any depth by name, a thousand a request."""
