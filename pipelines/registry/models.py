@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageError
-from pipelines.tracking.client import connect, outages, reason_of
+from pipelines.tracking.client import connect, named_outages
 from preprocessing.storage.redaction import SecretAddress
 from vse_core.digests import DIGESTS, check_bundle
 
@@ -60,14 +60,7 @@ def find_registered(client: MlflowClient, name: str, fingerprint: str) -> Regist
     return None
 
 
-def resolve(client: MlflowClient, reference: str) -> tuple[str, str]:
-    """Turn NAME, NAME@ALIAS, NAME/VERSION or a `models:/` URI into NAME/VERSION, and say why it is this version.
-
-    NAME alone means the champion, or the newest version if there is none. The reason is "" if the reference itself has
-    a version.
-
-    Raises RegistryError if this model, alias or version does not exist; the message lists those that do.
-    """
+def _resolved(client: MlflowClient, reference: str) -> tuple[str, str]:
     match = _REFERENCE.fullmatch(reference.removeprefix("models:/"))
     if match is None:
         raise RegistryError(f"cannot read {reference!r} as a model: write NAME, NAME@ALIAS or NAME/VERSION")
@@ -93,17 +86,17 @@ def resolve(client: MlflowClient, reference: str) -> tuple[str, str]:
 
 
 def current_version(reference: str, tracking_uri: str) -> tuple[str, str]:
-    """Return NAME/VERSION that a reference means now, and why, as `resolve`.
+    """Turn NAME, NAME@ALIAS, NAME/VERSION or a `models:/` URI into NAME/VERSION, and say why it is this version.
 
-    Raises RegistryError as `resolve`, or if MLflow does not answer.
+    NAME alone means the champion, or the newest version if there is none. The reason is "" if the reference itself has
+    a version.
+
+    Raises RegistryError if MLflow does not answer, or this model, alias or version does not exist; the message lists
+    those that do.
     """
     client = _client(tracking_uri)
-    try:
-        return resolve(client, reference)
-    except outages() as error:
-        raise RegistryError(
-            f"model {reference!r} cannot be found in MLflow at {tracking_uri}: {reason_of(error)}"
-        ) from error
+    with named_outages(tracking_uri, f"find the model {reference!r}", RegistryError):
+        return _resolved(client, reference)
 
 
 def newer_version(pinned: str, tracking_uri: str) -> str:
@@ -202,15 +195,11 @@ def _fetched(pinned: str, tracking_uri: str) -> Path:
     """Return MLflow's directory of a registered bundle, or a copy of it."""
     import mlflow
 
-    try:
+    with named_outages(tracking_uri, f"fetch the model {pinned!r}", RegistryError):
         address = SecretAddress(tracking_uri).reveal()
         mlflow.set_tracking_uri(address)
         mlflow.set_registry_uri(address)
         bundle = Path(mlflow.artifacts.download_artifacts(f"models:/{pinned}")) / "artifacts"
-    except outages() as error:
-        raise RegistryError(
-            f"model {pinned!r} cannot be fetched from MLflow at {tracking_uri}: {reason_of(error)}"
-        ) from error
     if not any((bundle / part).exists() for part in (*BUNDLE_PARTS, DIGESTS)):
         raise RegistryError(
             f"models:/{pinned} was not registered by this pipeline: it has no {', '.join(BUNDLE_PARTS)}"

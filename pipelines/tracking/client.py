@@ -72,12 +72,12 @@ def _database_ready(address: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def named_outages(uri: str, action: str) -> Iterator[None]:
-    """Turn what :func:`outages` lists into a TrackingError that names the address and the action: "open a run"."""
+def named_outages(uri: str, action: str, kind: type[RedactedError] = TrackingError) -> Iterator[None]:
+    """Turn what :func:`outages` lists into an error of a kind that names the address and the action: "open a run"."""
     try:
         yield
     except outages() as error:  # its text has the address
-        raise TrackingError(f"tracking.uri {uri}: cannot {action}: {reason_of(error)}") from None
+        raise kind(f"tracking.uri {uri}: cannot {action}: {reason_of(error)}") from None
 
 
 def reason_of(error: Exception) -> str:

@@ -14,7 +14,7 @@ from pipelines.serving.requirements import pip_requirements
 from pipelines.stages.register import card as model_card
 from pipelines.stages.register.plan import NAME, stage_dir
 from pipelines.tracking import Tracker, code_version
-from pipelines.tracking.client import outages, reason_of
+from pipelines.tracking.client import named_outages
 from preprocessing.storage.atomic import write_bytes_atomic
 from vse_core.digests import DIGESTS, check_digests, write_digests
 
@@ -44,21 +44,16 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
         _write_bundle(config.features.read, parts, stage.create())
         write_bytes_atomic(card, _card(config, upstream, metrics, tags).encode())
     tracker.log_artifact(card)
-    try:
-        with active_run(tracker):
-            registered = register_bundle(
-                stage.path,
-                config.registered_model,
-                stage.fingerprint,
-                pip_requirements(stage.path),
-                tags,
-                named,
-                model_card.description(card.read_text(encoding="utf-8")),
-            )
-    except outages() as error:
-        raise StageError(
-            f"{NAME}: MLflow at {config.tracking_uri} did not accept the model: {reason_of(error)}"
-        ) from error
+    with named_outages(config.tracking_uri, "register the model", StageError), active_run(tracker):
+        registered = register_bundle(
+            stage.path,
+            config.registered_model,
+            stage.fingerprint,
+            pip_requirements(stage.path),
+            tags,
+            named,
+            model_card.description(card.read_text(encoding="utf-8")),
+        )
     summary = f"{registered.name} version {registered.version}, {split} RSUM {metrics['rsum']:.1f}"
     tracker.set_tags({"vse.fingerprint": stage.fingerprint, "vse.model_uri": registered.uri})
     record = {"summary": summary, "model_uri": registered.uri, "model_id": registered.model_id}

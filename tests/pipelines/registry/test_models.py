@@ -31,7 +31,6 @@ from pipelines.registry.models import (
     find_model,
     find_registered,
     newer_version,
-    resolve,
 )
 from pipelines.registry.registration import register_bundle
 from pipelines.retrieval.gallery import Gallery
@@ -191,7 +190,7 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     ],
 )
 def test_references_are_resolved(registered: Registered, reference: str, reason: str) -> None:
-    assert resolve(registered.client, reference) == ("tiny/1", reason)
+    assert current_version(reference, registered.uri) == ("tiny/1", reason)
     assert newer_version("tiny/1", registered.uri) == ""
 
 
@@ -224,7 +223,7 @@ def test_a_name_means_the_champion_and_a_newer_version_is_told(tmp_path: Path) -
 )
 def test_references_that_lead_nowhere_say_what_there_is(registered: Registered, reference: str, message: str) -> None:
     with pytest.raises(RegistryError) as caught:
-        resolve(registered.client, reference)
+        current_version(reference, registered.uri)
     assert message in str(caught.value)
 
 
