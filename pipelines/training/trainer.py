@@ -257,7 +257,6 @@ class Trainer:
                 self._log_step(self.tracker, report, values)
 
     def _model_inputs(self, batch: Batch, step: int) -> tuple[Any, ...]:
-        """Return the arguments of the trained module in a step, counted from 0."""
         extra = self.kind.step_inputs(self.settings.loss, batch, step, self.steps_per_epoch)
         return (batch.images, batch.lengths_or_mask, batch.tokens_BL, batch.token_lengths_B, *extra)
 

@@ -40,9 +40,8 @@ def evaluate_directory(
             "vse.seed": config.seed,
         }
     )
-    feature = config.features.member
-    log_splits(config.name, dataset, feature, upstream["extract"], {dataset.eval_split: "evaluation"}, tracker)
-    text, pools = config.model.text, config.pools
+    log_splits(config, upstream["extract"], {dataset.eval_split: "evaluation"}, tracker)
+    feature, text, pools = config.features.member, config.model.text, config.pools
     data = EvaluationData(dataset, config.evaluation, shards, feature, graphs, text, pools)
     with config.mirror.pinned(shards, *graphs.values()):
         check_outputs(shards, *graphs.values())

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from pipelines.config import PipelineConfig
 from pipelines.config.datasets import Dataset
 from pipelines.runtime.stage import StagePlan, manifest_in
 from pipelines.tracking import LoggedData, Tracker
@@ -16,23 +17,22 @@ def uses_of(dataset: Dataset) -> dict[str, str]:
     return {dataset.eval_split: "validation", dataset.train_split: "training"}
 
 
-def logged_data(name: str, split: str, extracted: StagePlan) -> LoggedData:
-    """Return the name and digest by which MLflow knows an extracted split of the data `name`."""
-    return f"{name} {split}", manifest_in(extracted.outputs[split])["fingerprint"][:_DIGEST_CHARACTERS]
+def logged_data(config: PipelineConfig, split: str, extracted: StagePlan) -> LoggedData:
+    """Return the name and digest by which MLflow knows an extracted split."""
+    return f"{config.name} {split}", manifest_in(extracted.outputs[split])["fingerprint"][:_DIGEST_CHARACTERS]
 
 
-def log_splits(
-    name: str, dataset: Dataset, feature: str, extracted: StagePlan, contexts: Mapping[str, str], tracker: Tracker
-) -> None:
+def log_splits(config: PipelineConfig, extracted: StagePlan, contexts: Mapping[str, str], tracker: Tracker) -> None:
     """Log extracted splits as the data sets of a run.
 
     `contexts` says what each is used for: "training", "validation", "evaluation".
     """
+    dataset, feature = config.dataset, config.features.member
     root = build_dataset(dataset.format, **dataset.options()).root
     for split, context in contexts.items():
         manifest = manifest_in(extracted.outputs[split])
         tracker.log_dataset(
-            logged_data(name, split, extracted),
+            logged_data(config, split, extracted),
             kind=dataset.format,
             source={"images": root, "split": split, "features": feature},
             profile={items: manifest["counts"][items] for items in ("images", "captions")},

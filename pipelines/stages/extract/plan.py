@@ -155,7 +155,7 @@ def _summary(dataset: str, split: str, shard_size: int, work_dir: Path, is_dry_r
 
 def _log_data(config: PipelineConfig, extracted: StagePlan, tracker: Tracker) -> None:
     uses = {split: use for split, use in uses_of(config.dataset).items() if split in extracted.outputs}
-    log_splits(config.name, config.dataset, config.features.member, extracted, uses, tracker)
+    log_splits(config, extracted, uses, tracker)
 
 
 EXTRACT = Stage(NAME, plan, "pipelines.stages.extract.run", log_headlines=_log_data)

@@ -56,7 +56,7 @@ def run(
     train, evaluation = (replace(split, tables=config.work_dir / prepared["tables"][name]) for name, split in splits)
     config.mirror.push_missing(stage.path, [*recorded(stage.path), DIGESTS])  # the workers' machines need it
     _log_inputs(config, tracker, stage, upstream["extract"], facts)
-    evaluated = logged_data(config.name, config.dataset.eval_split, upstream["extract"])
+    evaluated = logged_data(config, config.dataset.eval_split, upstream["extract"])
     job = TrainingJob(config.training_settings, train, evaluation, folder, tracker.handle, evaluated)
     began = time.monotonic()
     outcome = fit(job, config.ray.address, total_steps, callbacks)
@@ -132,7 +132,7 @@ def _log_inputs(
         "vse.seed": config.seed,
     }
     tracker.set_tags(tags | {f"vse.{name}": value for name, value in facts.items()})
-    log_splits(config.name, config.dataset, config.features.member, features, uses_of(config.dataset), tracker)
+    log_splits(config, features, uses_of(config.dataset), tracker)
 
 
 def _manifest(config: PipelineConfig, outcome: Mapping[str, Any], facts: Mapping[str, float]) -> dict[str, Any]:
