@@ -72,7 +72,6 @@ def examine(config: PipelineConfig) -> Iterator[Finding]:
 
 
 def _join(config: PipelineConfig, address: str) -> Finding:
-    """Connect to the cluster, and check that it requires a token."""
     try:
         cluster.connect(config.ray.address)
     except cluster.ClusterError as error:

@@ -192,7 +192,6 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
 
 
 def _fetched(pinned: str, tracking_uri: str) -> Path:
-    """Return MLflow's directory of a registered bundle, or a copy of it."""
     import mlflow
 
     with named_outages(tracking_uri, f"fetch the model {pinned!r}", RegistryError):
@@ -230,7 +229,6 @@ def check_model(reference: str, tracking_uri: str) -> str:
 
 
 def _versions(client: MlflowClient, name: str) -> list[ModelVersion]:
-    """Return all versions of a model, newest first; none if it does not exist."""
     quoted = name.replace("'", "''")
     found = client.search_model_versions(f"name = '{quoted}'", max_results=10_000)
     return sorted(found, key=lambda version: int(version.version), reverse=True)

@@ -153,7 +153,6 @@ class StageDir:
         self.mirror.push(self.path / MANIFEST)
 
     def _files(self, output: str) -> list[str]:
-        """Return the names of the files of an output, which is one or a folder of them, relative to the directory."""
         path = self.path / output
         files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
         return [file.relative_to(self.path).as_posix() for file in files]

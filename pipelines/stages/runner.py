@@ -15,14 +15,7 @@ from pipelines.reporting.run import read_manifest, report_path
 from pipelines.runtime import cluster
 from pipelines.runtime.cli import console, make_parser, run_command
 from pipelines.runtime.lock import exclusive
-from pipelines.runtime.stage import (
-    Plans,
-    StageError,
-    StagePlan,
-    StageReport,
-    disk_errors,
-    fingerprint,
-)
+from pipelines.runtime.stage import Plans, StageError, StagePlan, StageReport, disk_errors, fingerprint
 from pipelines.schema.error import ConfigError
 from pipelines.stages.evaluate.plan import EVALUATE
 from pipelines.stages.extract.checks import Check
@@ -238,7 +231,6 @@ def _print_outcomes(outcomes: Sequence[StageReport]) -> None:
 
 
 def _mlflow_address(config: PipelineConfig, identity: str) -> str:
-    """Return the page of the pipeline's run, and for a database the command that starts its server."""
     page = recorded_run_url(config.experiment, identity) or config.tracking_uri
     if not config.tracking_uri.startswith("sqlite:"):
         return page

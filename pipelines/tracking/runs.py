@@ -146,7 +146,6 @@ def recorded_run_url(experiment: Experiment, fingerprint: str) -> str | None:
 
 
 def _experiment(client: MlflowClient, wanted: Experiment) -> str:
-    """Return the id of the experiment, which is created if it does not exist."""
     experiment = client.get_experiment_by_name(wanted.name)
     if experiment is None:
         location = _artifact_location(wanted)
@@ -179,7 +178,6 @@ def _artifact_location(wanted: Experiment) -> str | None:
 
 
 def _reopened(client: MlflowClient, run_id: str) -> bool:
-    """Set a run to RUNNING again; False if it is gone."""
     try:
         run = client.get_run(run_id)
     except outages() as error:
@@ -193,7 +191,6 @@ def _reopened(client: MlflowClient, run_id: str) -> bool:
 
 
 def _end_abandoned(client: MlflowClient, run_id: str) -> None:
-    """End a run as KILLED, unless it has ended or is gone."""
     try:
         if client.get_run(run_id).info.status == "RUNNING":
             client.set_terminated(run_id, "KILLED")

@@ -9,15 +9,7 @@ from pipelines.config.model import ModelConfig
 from pipelines.config.training import TrainingSettings
 from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind
-from pipelines.runtime.stage import (
-    ShardSet,
-    StageDir,
-    StageError,
-    check_outputs,
-    empty_folder,
-    fingerprint,
-    move_up,
-)
+from pipelines.runtime.stage import ShardSet, StageDir, StageError, check_outputs, empty_folder, fingerprint, move_up
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.sampler import BatchSampler

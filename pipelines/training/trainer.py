@@ -37,7 +37,6 @@ from preprocessing.loading.batch import Batch, prefetch_to_device
 from preprocessing.loading.loader import TrainLoader, image_batches
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from preprocessing.randomness import dropout_seed
-from preprocessing.shards.reader import ShardReader
 from vse_core.distributed import first_says, gather_output, rank, world_size
 from vse_core.evaluation.embedding import embed_images, embed_texts
 from vse_core.evaluation.recall import evaluate_retrieval
@@ -90,7 +89,8 @@ class Trainer:
         self.checkpoints = Checkpoints(directory, self._write_sidecars, settings.mirror)
         torch.manual_seed(settings.seed)
         self.model = build_model(**specification).to(device)
-        self.sampler = self._sampler(train.reader)
+        captions, window = train.reader.shard_captions, training.shuffle_shards
+        self.sampler = BatchSampler(train.reader.num_captions, training.batch_size, settings.seed, captions, window)
         self.loader = self._loader(train)
         self.steps_per_epoch = training.steps_per_epoch(self.loader.steps_per_epoch)
         self.evaluation_images = image_source(self.model, evaluation.reader)
@@ -140,12 +140,6 @@ class Trainer:
             self.checkpoints.wait()
         return self.progress.history
 
-    def _sampler(self, reader: ShardReader) -> BatchSampler:
-        training = self.training
-        return BatchSampler(
-            reader.num_captions, training.batch_size, self.settings.seed, reader.shard_captions, training.shuffle_shards
-        )
-
     def _loader(self, train: SplitData) -> TrainLoader:
         training, seed = self.training, self.settings.seed
         assert train.tokens is not None
@@ -171,7 +165,6 @@ class Trainer:
         )
 
     def _write_sidecars(self, directory: Path) -> None:
-        """Write next to a model its caption encoder, the name of its features, and what else its kind needs."""
         save_caption_encoder(self.caption_encoder, directory)
         write_feature_key(directory, self.settings.feature)
         self.kind.save_sidecars(directory, self.settings.kind_settings)

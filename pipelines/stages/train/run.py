@@ -76,7 +76,6 @@ def run(
 
 
 def _splits(config: PipelineConfig, upstream: Plans) -> list[tuple[str, SplitPaths]]:
-    """Return the training and the evaluation split with their names, which may be the same."""
     graphs = upstream["parse"].outputs if config.kind.reads_graphs else {}
     names = (config.dataset.train_split, config.dataset.eval_split)
     return [(name, SplitPaths(upstream["extract"].outputs[name], graphs.get(name))) for name in names]
@@ -136,7 +135,6 @@ def _log_inputs(
 
 
 def _manifest(config: PipelineConfig, outcome: Mapping[str, Any], facts: Mapping[str, float]) -> dict[str, Any]:
-    """Return the manifest of a finished run: its history, its best checkpoint, and a summary."""
     history = outcome["history"]
     best = max(range(len(history)), key=lambda epoch: history[epoch]["rsum"])
     rsum, chance = history[best]["rsum"], outcome["chance"]
