@@ -28,11 +28,6 @@ class Actor(Protocol):
     """Takes an item, returns something small; or yields None once it can take another item meanwhile, and then that."""
 
 
-def retry_unchanged(item: Item, deaths: int) -> Item | None:
-    """Repeat an item until three actors have died of it."""
-    return item if deaths < MOST_DEATHS else None
-
-
 @dataclass(eq=False)
 class _Worker:
     """An actor and its state: the number of its unfinished calls, and whether it can take an item now.
@@ -66,7 +61,8 @@ class ActorPool(Generic[Item]):
         size: number of actors.
         items: what is to be done.
         describe: names an item in messages.
-        retry: gives what is done instead of an item of which a number of actors have died; None ends the work.
+        retry: gives what is done instead of an item of which a number of actors have died; None ends the work. By
+            default the item is repeated until three have.
     """
 
     def __init__(
@@ -75,7 +71,7 @@ class ActorPool(Generic[Item]):
         size: int,
         items: Iterable[Item],
         describe: Callable[[Item], str],
-        retry: Callable[[Item, int], Item | None] = retry_unchanged,
+        retry: Callable[[Item, int], Item | None] = lambda item, deaths: item if deaths < MOST_DEATHS else None,
     ) -> None:
         self._start, self._size, self._describe, self._retry = start, size, describe, retry
         self._items = iter(items)

@@ -136,8 +136,8 @@ def _check_ray(config: PipelineConfig) -> None:
     key = "ray.address" if config.ray.address else "environment variable RAY_ADDRESS"
     if address in ("auto", "local"):
         return
-    host, port = _host_and_port(key, address)
-    if urlsplit(address if "://" in address else f"//{address}").scheme not in ("", "ray") or port is None:
+    scheme, host, port = _parts(key, address)
+    if scheme not in ("", "ray") or port is None:
         raise ConfigError(
             f"{key}: {address!r} is not the address of a Ray head; write HOST:PORT, by default port 6379 "
             "(the http address of the dashboard belongs into RAY_API_SERVER_ADDRESS)"
@@ -184,7 +184,7 @@ def check_tracking(uri: str, is_dry_run: bool = False) -> None:
     elif scheme in ("http", "https"):
         _check_server(uri)
     elif scheme.partition("+")[0] in DATABASE_PORTS:
-        host, port = _host_and_port("tracking.uri", uri)
+        _, host, port = _parts("tracking.uri", uri)
         if not _answers(host, port or DATABASE_PORTS[scheme.partition("+")[0]]):
             raise ConfigError(f"tracking.uri: no database answers at {host}; start it or correct the address")
     else:
@@ -210,10 +210,10 @@ def _check_server(uri: str) -> None:
         raise ConfigError(f"tracking.uri: no MLflow server answers at {uri} ({reason}); {remedy}") from error
 
 
-def _host_and_port(key: str, address: str) -> tuple[str, int | None]:
+def _parts(key: str, address: str) -> tuple[str, str, int | None]:
     try:
         parts = urlsplit(address if "://" in address else f"//{address}")
-        return parts.hostname or "", parts.port
+        return parts.scheme, parts.hostname or "", parts.port
     except ValueError as error:
         raise ConfigError(f"{key}: {address!r} is not an address: {error}") from error
 

@@ -41,12 +41,9 @@ def evaluation_content(config: PipelineConfig, upstream: Plans) -> dict[str, Any
 
 def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:
     """Return the output directory of the stage under this configuration."""
-    content = {
-        "version": VERSION,
-        "train": upstream["train"].fingerprint,
-        **evaluation_content(config, upstream),
-    }
-    return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
+    decided = {"version": VERSION, "train": upstream["train"].fingerprint}
+    identity = fingerprint(decided | evaluation_content(config, upstream))
+    return StageDir(config.work_dir, NAME, identity, config.mirror)
 
 
 def _log_headlines(config: PipelineConfig, evaluated: StagePlan, tracker: Tracker) -> None:
