@@ -126,7 +126,7 @@ class ComponentEncoder(nn.Module):
             paper does not say). Not used here, but kept for those who make the triples.
         numerals: whether pairs may be numbers with their nouns, kept in the same way.
         pooling: of :class:`SentencePooling`; None, as in the paper, leaves sentences to the combiner.
-        alpha: weight of the sentence in a caption's vector (:func:`combine`), from 0 to 1; else a ValueError.
+        alpha: weight of the sentence in a caption's vector (:func:`combine`), from 0 to 1.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class ComponentEncoder(nn.Module):
         alpha: float = 0.75,
     ) -> None:
         super().__init__()
-        self.alpha = check_share(alpha)
+        self.alpha = alpha
         self.vocabulary_size = vocabulary_size
         self.relations: Literal["words", "joined"] = relations
         self.numerals = numerals
@@ -181,8 +181,7 @@ class ComponentEncoder(nn.Module):
 
     def encode_objects(self, nouns: Tensor) -> Tensor:
         """Encode nouns (...): (..., D)."""
-        words_UD, (words,) = self._encode_distinct([self._word_keys(nouns)])
-        return words_UD[words]
+        return self.encode_pairs(torch.stack([nouns, nouns], dim=-1))
 
     def encode_pairs(self, pairs: Tensor) -> Tensor:
         """Encode adjectives and their nouns (..., 2): (..., D)."""
@@ -232,23 +231,9 @@ def compose(count: int, vectors: list[Tensor], owners: list[Tensor]) -> tuple[Te
 def combine(sentences_CD: Tensor, composed_CD: Tensor, has_C: Tensor, alpha: float) -> Tensor:
     """Mix sentences and composed components: u_cap = ``Norm(alpha * u_sent + (1 - alpha) * u_comp)`` (UniVSE, 3.2).
 
-    A caption without components, by ``has_C``, is its sentence alone. alpha lies in [0, 1]; any other is a ValueError.
+    A caption without components, by ``has_C``, is its sentence alone; alpha lies in [0, 1].
+
     Differs from the paper: it does not say that the combination is normalised, but without that the captions of one
     image would be ranked by their lengths as well.
     """
-    check_share(alpha)
-    if sentences_CD.shape != composed_CD.shape or has_C.shape != sentences_CD.shape[:1]:
-        raise ValueError(
-            f"sentences {tuple(sentences_CD.shape)}, components {tuple(composed_CD.shape)} and flags "
-            f"{tuple(has_C.shape)} must be of the same captions"
-        )
     return torch.where(has_C.unsqueeze(1), unit_length(alpha * sentences_CD + (1 - alpha) * composed_CD), sentences_CD)
-
-
-def check_share(alpha: float) -> float:
-    """Return alpha, the weight of a caption's sentence; raise ValueError unless it lies in [0, 1]."""
-    if not 0 <= alpha <= 1:
-        raise ValueError(
-            f"alpha weighs a caption's sentence against its components and must lie in [0, 1], got {alpha}"
-        )
-    return alpha

@@ -1,8 +1,9 @@
 """Dependencies of a caption resolved by its image: which noun is white, and who eats what."""
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,14 +21,11 @@ CHUNK_ELEMENTS = 2**24
 
 @dataclass(frozen=True)
 class Dependencies:
-    """Dependencies to resolve, each with its candidates.
+    """Dependencies to resolve, each with its candidates; those without a choice are `skipped`, a number.
 
-    Attributes:
-        words_NW: ids of (adjective, noun) or (subject, relation, object), those of dependency 0 first.
-        first_G1: where each dependency's candidates begin, and N.
-        correct_N: whether the parser found this candidate in the caption.
-        caption_G: the caption of each dependency.
-        skipped: number of dependencies that offer no choice and are left out.
+    ``words_NW`` are ids of (adjective, noun) or (subject, relation, object), those of dependency 0 first, and
+    ``first_G1`` is where each dependency's begin, and N; ``correct_N`` tells whether the parser found the candidate in
+    the caption, ``caption_G``.
     """
 
     words_NW: Tensor
@@ -49,43 +47,47 @@ class DependencyResult:
     dependencies: int
     ties: int
 
-    def as_dict(self) -> dict[str, float]:
-        """Return the values by name."""
-        return {name: float(value) for name, value in vars(self).items()}
 
+def find_dependencies(
+    captions: Iterable[tuple[Sequence[int], Sequence[Words]]], kind: Literal["attributes", "relations"]
+) -> Dependencies:
+    """Ask of every adjective of a caption to which of its nouns it belongs (UniVSE, section 4.4).
 
-def attribute_dependencies(captions: Iterable[tuple[Sequence[int], Sequence[tuple[int, int]]]]) -> Dependencies:
-    """Ask of every adjective of a caption which of the caption's nouns it belongs to (UniVSE, section 4.4).
+    Or ask of every relation which of them are its subject and object (figure 7). Each caption has the noun ids of its
+    objects, and its (adjective, noun) or (subject, relation, object) ids; any other noun is a ValueError.
 
-    The candidates of an adjective are its pairs with every noun of the caption; those that the parser found are
-    correct. The paper leaves repeated words open: here a caption's nouns and adjectives count once each. An adjective
-    that the parser gives to several nouns ("a white dog and a white cat") is resolved by any of them; if all nouns
-    are correct, or there is only one, there is nothing to resolve and the dependency is left out.
-
-    Each caption has the noun ids of its objects, and its (adjective id, noun id) pairs; any other noun is a ValueError.
+    Candidates are the pairs with every noun of the caption, or the triples with all ordered pairs of two different
+    nouns; those that the parser found are correct. The paper leaves repeated words open: here each counts once in a
+    caption. One that the parser gives to several nouns ("a white dog and a white cat") is resolved by any of them; if
+    all candidates are correct, or none is ("a boy by a boy"), there is nothing to resolve.
     """
-
-    def questions(nouns: Sequence[int], pairs: Sequence[Words]) -> Iterable[list[Words]]:
-        return ([(adjective, noun) for noun in nouns] for adjective in _distinct(pair[0] for pair in pairs))
-
-    return _collect(captions, questions, nouns_at=(1,))
-
-
-def relation_dependencies(captions: Iterable[tuple[Sequence[int], Sequence[tuple[int, int, int]]]]) -> Dependencies:
-    """Ask of every relation of a caption which of its nouns are subject and object (UniVSE, section 4.4, figure 7).
-
-    The candidates of a relation are all ordered pairs of two different nouns; those that the parser found are correct.
-    All else is as in `attribute_dependencies`. A relation of a noun to itself ("a boy by a boy") is not a candidate.
-
-    Of each caption the noun ids of its objects are given, and its (subject, relation, object) ids.
-    """
-
-    def questions(nouns: Sequence[int], triples: Sequence[Words]) -> Iterable[list[Words]]:
-        ordered = list(itertools.permutations(nouns, 2))
-        for relation in _distinct(triple[1] for triple in triples):
-            yield [(subject, relation, other) for subject, other in ordered]
-
-    return _collect(captions, questions, nouns_at=(0, 2))
+    asked_at, width = (0, 2) if kind == "attributes" else (1, 3)
+    words: list[Words] = []
+    correct: list[bool] = []
+    first, owners, skipped = [0], [], 0
+    for caption, (objects, found) in enumerate(captions):
+        nouns = list(dict.fromkeys(objects))
+        for component in found:
+            if not {*component[:asked_at], *component[asked_at + 1 :]} <= set(nouns):
+                raise ValueError(f"caption {caption} has the component {component}, but only the nouns {nouns}")
+        for asked in dict.fromkeys(component[asked_at] for component in found):
+            chosen = itertools.permutations(nouns, width - 1)
+            candidates = [(*some[:asked_at], asked, *some[asked_at:]) for some in chosen]
+            agreed = [candidate in found for candidate in candidates]
+            if not any(agreed) or all(agreed):
+                skipped += 1
+                continue
+            words += candidates
+            correct += agreed
+            first.append(len(words))
+            owners.append(caption)
+    return Dependencies(
+        words_NW=torch.tensor(words, dtype=torch.long).reshape(-1, width),
+        first_G1=torch.tensor(first),
+        correct_N=torch.tensor(correct, dtype=torch.bool),
+        caption_G=torch.tensor(owners, dtype=torch.long),
+        skipped=skipped,
+    )
 
 
 def other_images(count: int, seed: int = 0) -> Tensor:
@@ -122,12 +124,11 @@ def evaluate_dependencies(scores_N: Tensor, first_G1: Tensor, correct_N: Tensor)
     :class:`Dependencies`. No dependency is a ValueError.
     """
     best_correct_G, best_incorrect_G = _best_of_both(scores_N, first_G1, correct_N)
-    counts_G = first_G1.diff()
-    correct_G = torch.zeros_like(counts_G).index_add(0, _dependency_of(first_G1), correct_N.long())
+    shares_G = torch.segment_reduce(correct_N.double(), "mean", lengths=first_G1.diff())
     return DependencyResult(
         accuracy=100.0 * (best_correct_G > best_incorrect_G).double().mean().item(),
-        chance=100.0 * (correct_G.double() / counts_G).mean().item(),
-        dependencies=len(counts_G),
+        chance=100.0 * shares_G.mean().item(),
+        dependencies=len(shares_G),
         ties=int((best_correct_G == best_incorrect_G).sum()),
     )
 
@@ -146,55 +147,12 @@ def image_contribution(
     return gains_G1.mean().item(), Interval.of(resampled_means(gains_G1, image_G)[:, 0])
 
 
-def _dependency_of(first_G1: Tensor) -> Tensor:
-    return torch.repeat_interleave(torch.arange(len(first_G1) - 1), first_G1.diff())
-
-
 def _best_of_both(scores_N: Tensor, first_G1: Tensor, correct_N: Tensor) -> tuple[Tensor, Tensor]:
-    counts_G = first_G1.diff()
-    if not len(counts_G):
+    """Return the highest scores of each dependency's correct and incorrect candidates."""
+    if len(first_G1) < 2:
         raise ValueError("nothing to evaluate: there are no dependencies")
-    dependency_of_N = _dependency_of(first_G1)
-    best_correct_G = _best(scores_N[correct_N], dependency_of_N[correct_N], len(counts_G))
-    return best_correct_G, _best(scores_N[~correct_N], dependency_of_N[~correct_N], len(counts_G))
-
-
-def _best(scores_n: Tensor, dependency_of_n: Tensor, dependencies: int) -> Tensor:
-    lowest_G = scores_n.new_full((dependencies,), -float("inf"))
-    return lowest_G.scatter_reduce(0, dependency_of_n, scores_n, "amax")
-
-
-def _collect(
-    captions: Iterable[tuple[Sequence[int], Sequence[Words]]],
-    questions: Callable[[Sequence[int], Sequence[Words]], Iterable[list[Words]]],
-    nouns_at: tuple[int, ...],
-) -> Dependencies:
-    words: list[Words] = []
-    correct: list[bool] = []
-    first, owners, skipped = [0], [], 0
-    for caption, (objects, found) in enumerate(captions):
-        nouns, known = _distinct(objects), {tuple(component) for component in found}
-        for component in found:
-            if any(component[place] not in nouns for place in nouns_at):
-                raise ValueError(f"caption {caption} has the component {component}, but only the nouns {nouns}")
-        for candidates in questions(nouns, found):
-            agreed = [candidate in known for candidate in candidates]
-            if not any(agreed) or all(agreed):
-                skipped += 1
-                continue
-            words += candidates
-            correct += agreed
-            first.append(len(words))
-            owners.append(caption)
-    width = len(nouns_at) + 1
-    return Dependencies(
-        words_NW=torch.tensor(words, dtype=torch.long).reshape(-1, width),
-        first_G1=torch.tensor(first),
-        correct_N=torch.tensor(correct, dtype=torch.bool),
-        caption_G=torch.tensor(owners, dtype=torch.long),
-        skipped=skipped,
+    best_correct_G, best_incorrect_G = (
+        torch.segment_reduce(scores_N.masked_fill(left_out_N, -torch.inf), "max", lengths=first_G1.diff())
+        for left_out_N in (~correct_N, correct_N)
     )
-
-
-def _distinct(values: Iterable[int]) -> list[int]:
-    return list(dict.fromkeys(values))
+    return best_correct_G, best_incorrect_G

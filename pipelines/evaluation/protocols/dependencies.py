@@ -3,7 +3,7 @@
 B images, C captions, G dependencies, N candidates of all dependencies together, D embedding.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -17,12 +17,11 @@ from preprocessing.captions.components import nouns_of, pairs_of, triples_of
 from preprocessing.loading.loader import image_batches
 from vse_core.evaluation.dependency import (
     Dependencies,
-    attribute_dependencies,
     candidate_similarities,
     evaluate_dependencies,
+    find_dependencies,
     image_contribution,
     other_images,
-    relation_dependencies,
 )
 
 _IMAGES_AT_ONCE = 128
@@ -53,13 +52,12 @@ def dependencies(inputs: EvaluationInputs) -> Results:
     nouns = [[number(noun) for noun in nouns_of(graph)] for graph in graphs]
     pairs = [[(number(a), number(n)) for a, n in pairs_of(graph)] for graph in graphs]
     triples = [[(number(s), number(r), number(o)) for s, r, o in triples_of(graph)] for graph in graphs]
-    kinds: dict[str, Callable[[], Dependencies]] = {
-        "attributes": lambda: attribute_dependencies(zip(nouns, pairs, strict=True)),
-        "relations": lambda: relation_dependencies(zip(nouns, triples, strict=True)),
+    kinds = {
+        "attributes": find_dependencies(zip(nouns, pairs, strict=True), "attributes"),
+        "relations": find_dependencies(zip(nouns, triples, strict=True), "relations"),
     }
     metrics: dict[str, float] = {}
-    for kind, collect in kinds.items():
-        found = collect()
+    for kind, found in kinds.items():
         if len(found.caption_G):
             measured = _evaluate(inputs, found, list(words), image_of_C[found.caption_G])
             metrics |= {f"dependencies/{kind}_{name}": value for name, value in measured.items()}

@@ -39,17 +39,3 @@ def test_missing_components_are_not_looked_at():
     components = torch.full((3, 8), float("nan"))
     sentences = unit(3, 8, seed=0)
     assert torch.equal(combine(sentences, components, torch.zeros(3, dtype=torch.bool), 0.3), sentences)
-
-
-@pytest.mark.parametrize(
-    ("alpha", "components", "flags", "message"),
-    [
-        (1.2, (3, 4), 3, r"in \[0, 1\], got 1.2"),
-        (float("nan"), (3, 4), 3, "got nan"),
-        (0.5, (3, 5), 3, r"components \(3, 5\)"),
-        (0.5, (3, 4), 2, r"flags \(2,\)"),
-    ],
-)
-def test_misfits_are_refused(alpha: float, components: tuple[int, int], flags: int, message: str):
-    with pytest.raises(ValueError, match=message):
-        combine(torch.ones(3, 4), torch.ones(components), torch.ones(flags, dtype=torch.bool), alpha)

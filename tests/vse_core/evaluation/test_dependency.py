@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 import vse_core.evaluation.dependency as dependency
 from vse_core.evaluation.dependency import (
     Dependencies,
-    attribute_dependencies,
     candidate_similarities,
     evaluate_dependencies,
+    find_dependencies,
     image_contribution,
     other_images,
-    relation_dependencies,
 )
 
 GIRL, SWEATER, BURGER, DOG = 10, 11, 12, 13
@@ -36,7 +35,7 @@ def as_lists(found: Dependencies) -> list[tuple[int, list[tuple[int, ...]], list
 
 def test_the_paper_s_example_has_six_candidates():
     caption = ([GIRL, SWEATER, BURGER], [(GIRL, EAT, BURGER), (GIRL, IN, SWEATER)])
-    found = relation_dependencies([([DOG], []), caption])
+    found = find_dependencies([([DOG], []), caption], "relations")
     eat = [(s, EAT, o) for s, o in itertools.permutations([GIRL, SWEATER, BURGER], 2)]
     within = [(s, IN, o) for s, o in itertools.permutations([GIRL, SWEATER, BURGER], 2)]
     assert as_lists(found) == [(1, eat, [(GIRL, EAT, BURGER)]), (1, within, [(GIRL, IN, SWEATER)])]
@@ -50,7 +49,7 @@ def test_an_adjective_may_belong_to_any_noun_and_to_several():
         ([DOG], [(WHITE, DOG)]),
         ([DOG, GIRL], [(WHITE, DOG), (WHITE, GIRL)]),
     ]
-    found = attribute_dependencies(captions)
+    found = find_dependencies(captions, "attributes")
     assert as_lists(found) == [
         (0, [(BLUE, GIRL), (BLUE, SWEATER)], [(BLUE, SWEATER)]),
         (1, [(WHITE, DOG), (WHITE, GIRL), (WHITE, BURGER)], [(WHITE, DOG), (WHITE, BURGER)]),
@@ -59,7 +58,7 @@ def test_an_adjective_may_belong_to_any_noun_and_to_several():
 
 
 def test_a_relation_of_a_noun_to_itself_offers_no_choice():
-    found = relation_dependencies([([DOG, DOG], [(DOG, IN, DOG)]), ([DOG, GIRL], [(DOG, IN, DOG)])])
+    found = find_dependencies([([DOG, DOG], [(DOG, IN, DOG)]), ([DOG, GIRL], [(DOG, IN, DOG)])], "relations")
     assert as_lists(found) == []
     assert found.skipped == 2
     assert found.words_NW.shape == (0, 3)
@@ -67,9 +66,9 @@ def test_a_relation_of_a_noun_to_itself_offers_no_choice():
 
 def test_a_noun_that_is_no_object_is_refused():
     with pytest.raises(ValueError, match=r"caption 1 has the component \(21, 13\), but only the nouns \[10\]"):
-        attribute_dependencies([([DOG], []), ([GIRL], [(WHITE, DOG)])])
+        find_dependencies([([DOG], []), ([GIRL], [(WHITE, DOG)])], "attributes")
     with pytest.raises(ValueError, match="caption 0 has the component"):
-        relation_dependencies([([GIRL], [(GIRL, EAT, BURGER)])])
+        find_dependencies([([GIRL], [(GIRL, EAT, BURGER)])], "relations")
 
 
 @settings(max_examples=120)
@@ -98,7 +97,7 @@ def test_accuracy_chance_and_ties_are_counted(sizes: list[int], levels: int, dat
 
 def test_a_collapsed_model_and_one_of_nan_resolve_nothing():
     first, correct = torch.tensor([0, 2, 5]), torch.tensor([True, False, False, True, False])
-    assert evaluate_dependencies(torch.zeros(5), first, correct).as_dict()["ties"] == 2
+    assert vars(evaluate_dependencies(torch.zeros(5), first, correct))["ties"] == 2
     for value in (0.0, float("nan")):
         assert evaluate_dependencies(torch.full((5,), value), first, correct).accuracy == 0
     with pytest.raises(ValueError, match="there are no dependencies"):
