@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,19 +29,12 @@ class BackboneEncoder(nn.Module):
     of :class:`FeatureEncoder`. A network whose state of an image is random in evaluation is a ValueError.
 
     Args:
-        network: gives its last hidden state, (B, F, h, w) or (B, N, F) with class tokens first, for normalised pixels
-            (a tensor, or `last_hidden_state` or the last of `feature_maps` of what it returns).
-        architecture: what rebuilds it without weights (see :func:`vse_core.encoders.networks.build_network`).
+        network: gives its last hidden state, (B, F, h, w) or (B, N, F) with class tokens first, for normalised pixels.
+        architecture: rebuilds it without weights (:func:`vse_core.encoders.networks.build_network`).
         embed_dim: D, width of the joint space.
-        pooling: aggregator of the cells.
+        pooling: aggregator of the cells, and of class and register tokens.
         image_size: S, height and width of the pixels.
-        pixels: how the network wants them: ``mean`` and ``std``, three numbers each on a scale of 255 in the order in
-            which it takes the channels, and ``bgr`` if that is blue first.
-
-    Attributes:
-        rebuilt_by: options of :func:`vse_core.models.build_model` that take the place of pretrained weights.
-        cells: N, cells or patches of an image, without class tokens.
-        class_tokens: number of class and register tokens, which are pooled with the cells.
+        pixels: as :func:`vse_core.encoders.networks.resolve_pixels` returns it.
     """
 
     mean: Tensor
@@ -58,19 +50,16 @@ class BackboneEncoder(nn.Module):
         pixels: Mapping[str, Any],
     ) -> None:
         super().__init__()
-        shape = _probe(network, image_size)
+        self.cells, self.class_tokens, width, self._used = _probe(network, image_size)
         _require_repeatable(network, image_size)
         self.image_size = image_size
-        self.cells = shape.cells
-        self.class_tokens = shape.class_tokens
         self.rebuilt_by = {"architecture": architecture, "pixels": dict(pixels)}
         self._bgr = bool(pixels["bgr"])
         self.register_buffer("mean", torch.tensor(pixels["mean"]).reshape(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(pixels["std"]).reshape(3, 1, 1), persistent=False)
         # The layout in which convolutions are fastest, on CPUs as on GPUs.
         self.backbone = _avoiding_overflow(network.to(memory_format=torch.channels_last))
-        self.head = FeatureEncoder(shape.width, embed_dim, pooling, mlp=False)
-        self._used = shape.used
+        self.head = FeatureEncoder(width, embed_dim, pooling, mlp=False)
         self.freeze(False)
         self.train()
 
@@ -117,18 +106,11 @@ class BackboneEncoder(nn.Module):
         return ((pixels_BCHW - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """A network's output for one image: cells and class tokens of a width, which depend on the parameters `used`."""
+def _probe(network: nn.Module, image_size: int) -> tuple[int, int, int, frozenset[str]]:
+    """Return the cells and class tokens that a network makes of an image, their width, and the parameters they need.
 
-    cells: int
-    class_tokens: int
-    width: int
-    used: frozenset[str]
-
-
-def _probe(network: nn.Module, image_size: int) -> _Shape:
-    """Run one image through the network on the meta device, which knows shapes and gradients and does no arithmetic."""
+    It runs on the meta device, which knows shapes and gradients and does no arithmetic.
+    """
     network.eval()
     # A model may be loaded inside inference_mode, which knows no gradients.
     with torch.inference_mode(False), torch.enable_grad():
@@ -148,7 +130,7 @@ def _probe(network: nn.Module, image_size: int) -> _Shape:
     tokens_NF = _as_set(state)[0]
     # Patches fill a square; what is over are class and register tokens.
     cells = len(tokens_NF) if state.ndim == 4 else math.isqrt(len(tokens_NF)) ** 2
-    return _Shape(cells, len(tokens_NF) - cells, tokens_NF.shape[1], used)
+    return cells, len(tokens_NF) - cells, tokens_NF.shape[1], used
 
 
 def _avoiding_overflow(network: nn.Module) -> nn.Module:
@@ -169,8 +151,8 @@ def _avoiding_overflow(network: nn.Module) -> nn.Module:
     return network
 
 
-def _contiguous_input(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(input_BCHW.contiguous() for input_BCHW in inputs)
+def _contiguous_input(_module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+    return inputs[0].contiguous()
 
 
 def _require_repeatable(network: nn.Module, image_size: int) -> None:
@@ -188,12 +170,9 @@ def _require_repeatable(network: nn.Module, image_size: int) -> None:
 
 
 def _state(output: Any) -> Tensor:
-    if isinstance(output, Tensor):
-        state = output
-    elif hasattr(output, "feature_maps"):  # of AutoBackbone
-        state = output.feature_maps[-1]
-    else:
-        state = output.last_hidden_state
+    """Return a network's last hidden state: its output, or that of AutoBackbone's or AutoModel's output."""
+    maps = getattr(output, "feature_maps", None)
+    state: Tensor = output if isinstance(output, Tensor) else maps[-1] if maps else output.last_hidden_state
     if state.ndim not in (3, 4):
         raise ValueError(f"the state has the shape {tuple(state.shape)}, where (B, F, h, w) or (B, N, F) is needed")
     return state

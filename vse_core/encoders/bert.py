@@ -22,13 +22,10 @@ class BertEncoder(nn.Module):
         pooling: aggregator called with ``(features_CLD, lengths_C)``.
         weights: local folder with config.json and *.safetensors, or a name on the hub; or else
         architecture: as :func:`vse_core.encoders.pretrained.architecture_of` gives it, for random weights.
-        vocabulary_size: number of token ids that captions consist of, to be checked.
-
-    Attributes:
-        rebuilt_by: options that take the place of pretrained weights.
+        vocabulary_size: number of token ids that captions consist of.
 
     Raises:
-        ValueError: not exactly one of ``weights`` and ``architecture`` is given, it cannot be used or reads no text, or
+        ValueError: not exactly one of ``weights`` and ``architecture`` is given, or it cannot be used, reads no text or
             has fewer token ids than captions consist of.
     """
 

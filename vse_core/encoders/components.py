@@ -22,22 +22,12 @@ class ObjectEncoder(nn.Module):
 
         phi(w) = Norm( sigmoid(W1 w + b1) * tanh(W2 w + b2) ).
 
-    Args:
-        vocabulary_size: number of word ids.
-        embed_dim: D, width of the joint space.
-        word_dim: width of the basic embeddings.
-        modifier_dim: width of the modifier embeddings, which begin with U(-0.1, 0.1).
-        train_words: whether the basic embeddings are fine-tuned, from U(-0.1, 0.1). Otherwise they stay what
-            :meth:`ComponentEncoder.set_word_vectors` gives, zero for all other words.
+    Both embeddings, ``word_dim`` and ``modifier_dim`` wide, begin with U(-0.1, 0.1). Without ``train_words`` the basic
+    ones stay what :meth:`ComponentEncoder.set_word_vectors` gives, zero for all other words.
     """
 
     def __init__(
-        self,
-        vocabulary_size: int,
-        embed_dim: int,
-        word_dim: int = 300,
-        modifier_dim: int = 100,
-        train_words: bool = True,
+        self, vocabulary_size: int, embed_dim: int, word_dim: int, modifier_dim: int, train_words: bool
     ) -> None:
         super().__init__()
         self.basic = nn.Embedding(vocabulary_size, word_dim)

@@ -21,11 +21,8 @@ _ADAPTED = r".*self_attn\.(q_proj|k_proj|v_proj|out_proj)"
 class DualImageEncoder(nn.Module):
     """The vision tower: its pooled state, projected and scaled to unit length.
 
-    Attributes:
-        rebuilt_by: options that take the place of pretrained weights.
-        image_size: S.
-        view: how an image becomes S x S pixels: "crop" (CLIP: the short side scaled to S, the centre) or "bicubic".
-        cells: 1, for a tower's patches are not left out.
+    ``view`` is how an image becomes S x S pixels: "crop" (CLIP: the short side scaled to S, the centre) or "bicubic".
+    There is one cell, for a tower's patches are not left out.
     """
 
     mean: Tensor
@@ -78,12 +75,10 @@ def build_dual_encoders(
     """Build the two towers from pretrained weights, or from the architecture and pixels of a saved model.
 
     Args:
-        weights: local folder with config.json, *.safetensors and preprocessor_config.json or processor_config.json, or
-            a name on the hub.
+        weights: local folder with config.json, *.safetensors and the settings for images, or a name on the hub.
         architecture: as :func:`~vse_core.encoders.pretrained.architecture_of` gives it, for random weights.
         pixels: normalisation and view of the pixels; by default those of the weights.
-        lora: ``{"rank": r, "alpha": a, "dropout": p}``: only low-rank updates of the attention are trained (Hu et al.
-            2021); by default all parameters are.
+        lora: ``{"rank": r, "alpha": a, "dropout": p}`` trains only low-rank updates of the attention (Hu et al. 2021).
 
     Raises:
         ValueError: the weights cannot be loaded, or are not a dual encoder of CLIP's or SigLIP's kind.
@@ -106,8 +101,8 @@ def build_dual_encoders(
     if weights is not None:
         _require_same(network, images, texts, weights)
     if lora is not None:
-        _adapt(images, lora)
-        _adapt(texts, lora)
+        for encoder in (images, texts):
+            _adapt(encoder, lora)
     return images, texts
 
 

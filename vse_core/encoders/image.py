@@ -27,13 +27,11 @@ class FeatureEncoder(nn.Module):
         embed_dim: D, width of the joint space.
         pooling: aggregator of the set into one vector (B, D), or K of them (B, K, D).
         mlp: add the residual MLP.
-        projections: K linear layers instead of one, each with a view of its own: the K embeddings come from different
-            projections and the same aggregator, which must treat every dimension alike (``max``, ``mean``, ``kmax``,
-            ``gpo``). So does the released MV-VSE code, where the paper has one projection and K aggregators.
-        dropout: share of the projected values that training leaves out, before pooling (0.2 in HGR's code, over which
-            VSE-infinity ran its video experiments).
-        norm_rows: rows that the MLP's batch norm takes its statistics from in training: ``real``, or ``padded`` for
-            real and padded ones, the latter as rows of zeros.
+        norm_rows: rows that the MLP's batch norm takes its statistics from in training.
+        projections: K linear layers instead of one, each a view by the same aggregator, which must treat every
+            dimension alike (``max``, ``mean``, ``kmax``, ``gpo``): the released MV-VSE code, not the paper.
+        dropout: share of the projected values that training leaves out (0.2 in HGR's code, over which VSE-infinity ran
+            its video experiments).
 
     Raises:
         ValueError: ``norm_rows`` is ``padded`` without an MLP, or there is an MLP with several projections.
@@ -72,10 +70,7 @@ class FeatureEncoder(nn.Module):
         return unit_length(pooled if pooled.dim() == 3 else pooled.unflatten(1, (self.projections, -1)))
 
     def regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-        """The features in the joint space before they are pooled: unit vectors (B, P, N, D) by each of P projections.
-
-        They are zero where there is no element; the second is the mask (B, N) of the elements that there are.
-        """
+        """Return the unit vectors (B, P, N, D) of the elements by each of P projections, 0 for padding; their mask."""
         sets_BND, mask_BN = self._project(features_BNF, lengths_B)
         return unit_length(sets_BND.unflatten(2, (self.projections, -1)).transpose(1, 2)), mask_BN
 

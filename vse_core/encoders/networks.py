@@ -34,11 +34,10 @@ def build_network(architecture: Architecture | None, weights: str | None) -> tup
     """A vision network that gives its last hidden state for normalised pixels (B, 3, H, W), and what rebuilds it.
 
     Args:
-        architecture: a name in `RESNETS`, a transformers configuration as JSON values, or None to take it from the
-            weights.
-        weights: None leaves the network as it was initialised. For a ResNet a file (safetensors, or a PyTorch file
-            that holds tensors only) in torchvision's names or in those of the released ``{"base", "top"}`` file, or the
-            name of weights that torchvision downloads, such as IMAGENET1K_V2; otherwise a folder or hub id.
+        architecture: a name in `RESNETS`, a transformers configuration as JSON values, or None: that of the weights.
+        weights: None leaves the network as it was initialised. For a ResNet a file of tensors in torchvision's names or
+            in those of the released ``{"base", "top"}`` file, or the name of weights that torchvision downloads, such
+            as IMAGENET1K_V2; otherwise a folder or hub id.
 
     Raises:
         ValueError: there is neither, the architecture is unknown, or the weights cannot be read or do not fit it.

@@ -17,10 +17,8 @@ class BiGRUEncoder(nn.Module):
         embed_dim: D, width of the GRU and of the joint space.
         pooling: aggregator called with ``(features_CLD, lengths_C)``.
         word_dim: width of the word vectors, initialised from U(-0.1, 0.1); see also :meth:`set_word_vectors`.
-        directions: 2, or 1 for a GRU that reads forwards only, as VSE++ and the released MV-VSE code have it (with
-            ``last`` for the pooling).
-        dropout: share of the word vectors' values that training leaves out (0.2 in HGR's code, over which VSE-infinity
-            ran its video experiments).
+        directions: 1 reads forwards only, as in VSE++ and the released MV-VSE code (with ``last`` for the pooling).
+        dropout: share of the word vectors' values that training leaves out (0.2 in HGR's code).
         start: of the GRU's weights (:func:`~vse_core.encoders.gru_start.start_gru`).
     """
 

@@ -73,9 +73,8 @@ def resampled_means(values_QM: Tensor, group_Q: Tensor, resamples: int = RESAMPL
     values = []
     for first in range(0, resamples, size := max(1, _CHUNK_DRAWS // groups)):
         drawn_rG = torch.randint(groups, (min(size, resamples - first), groups), generator=generator)
-        times_rG = sums_GM.new_zeros(drawn_rG.shape).scatter_add_(
-            1, drawn_rG, sums_GM.new_ones(1, 1).expand_as(drawn_rG)
-        )
+        times_rG = sums_GM.new_zeros(drawn_rG.shape)
+        times_rG.scatter_add_(1, drawn_rG, torch.ones_like(times_rG))
         values.append((times_rG @ sums_GM) / (times_rG @ sizes_G1))
     return torch.cat(values)
 
@@ -85,18 +84,16 @@ def resampled_retrieval(ranks: RetrievalRanks, resamples: int = RESAMPLES, seed:
 
     The images of each fold are drawn with their captions.
     """
-    folds = []
+    folds: dict[str, list[Tensor]] = {}
     for number, fold in enumerate(ranks.each_fold()):
-        directions = {"i2t": (fold.image_to_text, None), "t2i": (fold.text_to_image, fold.image_of_caption)}
-        folds.append(
-            {
-                f"{direction}_{name}": values_R
-                for direction, (of_queries, image_Q) in directions.items()
-                # Images are drawn alike for both directions, so their recalls may be added.
-                for name, values_R in resampled_recalls(of_queries, image_Q, resamples, seed + number).items()
-            }
-        )
-    mean = {name: torch.stack([fold[name] for fold in folds]).mean(dim=0) for name in folds[0]}
+        # Images are drawn alike for both directions, so their recalls may be added.
+        for direction, of, image_Q in (
+            ("i2t", fold.image_to_text, None),
+            ("t2i", fold.text_to_image, fold.image_of_caption),
+        ):
+            for name, values_R in resampled_recalls(of, image_Q, resamples, seed + number).items():
+                folds.setdefault(f"{direction}_{name}", []).append(values_R)
+    mean = {name: torch.stack(values).mean(dim=0) for name, values in folds.items()}
     return {"rsum": torch.stack(list(mean.values())).sum(dim=0), **mean}
 
 

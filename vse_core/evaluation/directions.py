@@ -32,15 +32,14 @@ def rank_direction(
     VSE-infinity, which gives a query the similarity 0 with itself, and so ranks it before whatever has a negative one.
 
     Args:
-        members: each model's embeddings (B, K, D) or (B, D) of the images and (C, D) of the captions, or
-            outputs that compare themselves: images with captions, but not either among themselves.
+        members: each model's output for images and captions.
         direction: kind of the queries and kind of the gallery.
         relevant_items: of each of the Q queries at least one, which within one kind is not the query itself.
         queries_Q: which images or captions are the queries; None: all.
 
     Raises:
         ValueError: a query has no relevant item, an item is not in the gallery, or the direction is within one kind and
-            a member has no embeddings.
+            a member's outputs are not embeddings: they compare images with captions alone.
     """
     pairs = unified_members(members)
     ends = {"i": len(pairs[0][0]), "t": len(pairs[0][1])}

@@ -92,9 +92,8 @@ def plot_alpha_sweep(
         for (colour, marker), (name, values) in zip(itertools.cycle(LINE_STYLES), curves.items(), strict=False):
             best = int(np.argmax(values))
             label = f"{name}: best {values[best]:.1f} at α = {alphas[best]:g}"
-            axes.plot(
-                alphas, values, color=OKABE_ITO[colour], marker=marker, markersize=4.5, linewidth=1.8, label=label
-            )
+            style: dict[str, Any] = {"color": OKABE_ITO[colour], "marker": marker, "markersize": 4.5, "linewidth": 1.8}
+            axes.plot(alphas, values, label=label, **style)
             star(axes, alphas[best], values[best], OKABE_ITO[colour])
         axes.axvline(chosen, color=GREY, linestyle="--", linewidth=1.4, label=f"in use: α = {chosen:g}", zorder=1)
         axes.set(title=title, xlabel="α: 0 = components alone, 1 = sentence alone", ylabel=quantity, xlim=(-0.03, 1.03))

@@ -18,13 +18,9 @@ FEWEST_QUERIES = 64
 class Ranks:
     """The rank of each query's best relevant item, and the item that comes first, `top_Q`.
 
-    The rank of an item is the number of items with a higher similarity; among equal ones the later comes first, as in
-    the published evaluation code.
-
-    Attributes:
-        ranks_Q: from 0.
-        tied_Q: whether an irrelevant item has exactly the similarity of the best relevant one.
-        relevant_Q: that item; of equally similar relevant items the last.
+    The rank of an item, from 0, is the number of items with a higher similarity; among equal ones the later comes
+    first, as in the published evaluation code. ``relevant_Q`` is the best relevant item, of equally similar ones the
+    last, and ``tied_Q`` whether an irrelevant item has exactly its similarity.
     """
 
     ranks_Q: Tensor
@@ -164,15 +160,11 @@ def query_runs(relevant_items: RelevantItems, items: int, views: int = 1) -> Ite
     """Yield runs of queries small enough for their similarities with N items; ValueErrors are `rank_queries`'s."""
     queries = len(relevant_items.counts)
     if not queries or int(relevant_items.counts.min()) < 1:
-        place = (
-            f"query {int(relevant_items.counts.argmin())} has no relevant item" if queries else "there are no queries"
-        )
-        raise ValueError(f"nothing to rank: {place}; leave out queries that nothing can answer")
-    if int(relevant_items.items_P.min()) < 0 or int(relevant_items.items_P.max()) >= items:
-        raise ValueError(
-            f"relevant items must be indices from 0 to {items - 1}; got {int(relevant_items.items_P.min())} to "
-            f"{int(relevant_items.items_P.max())}"
-        )
+        reason = f"query {int(relevant_items.counts.argmin())} has no relevant item" if queries else "no queries"
+        raise ValueError(f"nothing to rank: {reason}; leave out queries that nothing can answer")
+    lowest, highest = torch.stack(relevant_items.items_P.aminmax()).tolist()
+    if lowest < 0 or highest >= items:
+        raise ValueError(f"relevant items must be indices from 0 to {items - 1}; got {lowest} to {highest}")
     size = max(FEWEST_QUERIES, CHUNK_ELEMENTS // (items * views))
     for start in range(0, queries, size):
         yield slice(start, min(start + size, queries))

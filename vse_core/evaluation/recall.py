@@ -22,12 +22,10 @@ Block = tuple[slice, slice]
 
 @dataclass(frozen=True)
 class DirectionMetrics:
-    """Metrics of one direction of retrieval: recalls are per cent of the queries.
+    """Metrics of one direction of retrieval: recalls are per cent of the queries, ranks count from 1.
 
-    Attributes:
-        median_rank: ``floor(median) + 1`` of the 0-based ranks, as published.
-        mean_rank: mean of the ranks, counted from 1.
-        ties: queries whose best relevant item has exactly the similarity of an irrelevant one.
+    The median is rounded down, as published; ties are queries whose best relevant item has exactly the similarity of an
+    irrelevant one.
     """
 
     r01: float
@@ -94,16 +92,15 @@ class RetrievalRanks:
 
     def result(self) -> RetrievalResult:
         """The metrics, averaged over the folds."""
-        results = [
-            RetrievalResult(
-                direction_metrics(fold.image_to_text),
-                direction_metrics(fold.text_to_image),
-                len(fold.image_to_text),
-                len(fold.text_to_image),
-            )
-            for fold in self.each_fold()
-        ]
-        return results[0] if self.folds == 1 else _average(results)
+        folds = self.each_fold()
+        image_to_text, text_to_image = (
+            _mean([direction_metrics(ranks) for ranks in direction])
+            for direction in ([fold.image_to_text for fold in folds], [fold.text_to_image for fold in folds])
+        )
+        first = folds[0]
+        return RetrievalResult(
+            image_to_text, text_to_image, len(first.image_to_text), len(first.text_to_image), self.folds
+        )
 
 
 def evaluate_retrieval(
@@ -236,10 +233,6 @@ def direction_metrics(ranks: Ranks, round_median: bool = True) -> DirectionMetri
     return DirectionMetrics(r01, r05, r10, median, ranks_Q.mean().item() + 1, float(ranks.tied_Q.sum()))
 
 
-def _average(results: list[RetrievalResult]) -> RetrievalResult:
-    def mean(direction: str) -> DirectionMetrics:
-        rows = [vars(getattr(result, direction)) for result in results]
-        return DirectionMetrics(**{name: sum(row[name] for row in rows) / len(rows) for name in rows[0]})
-
-    first = results[0]
-    return RetrievalResult(mean("image_to_text"), mean("text_to_image"), first.images, first.captions, len(results))
+def _mean(metrics: list[DirectionMetrics]) -> DirectionMetrics:
+    rows = [vars(each) for each in metrics]
+    return DirectionMetrics(**{name: sum(row[name] for row in rows) / len(rows) for name in rows[0]})

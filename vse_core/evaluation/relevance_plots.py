@@ -44,11 +44,10 @@ def plot_relevance(
         photograph_HW3: RGB, 0 to 255.
         queries: the text of each query, its panel's title.
         relevance_QN: of `vse_core.evaluation.unified.relevance`.
-        regions: where the N values lie. (rows, columns) of a grid whose cells divide the photograph, row by row:
-            the map is interpolated between the cells' centres. Or boxes (N, 4) of left, top, right and bottom in
-            pixels: a pixel shows the most relevant of the boxes over it, 0 outside of them, and the query's best
-            box is outlined.
-        similarities: the matching score of each query with the whole image, shown under its text. None: not shown.
+        regions: (rows, columns) of a grid whose cells divide the photograph, between whose centres the map is
+            interpolated; or boxes (N, 4) of left, top, right and bottom in pixels: a pixel shows the most relevant of
+            the boxes over it, 0 outside of them, and the query's best box is outlined.
+        similarities: of each query with the complete image, shown under its text if given.
     """
     titles = [textwrap.fill(f"“{text}”", _LINE_LENGTH) for text in queries]
     if similarities is not None:
@@ -129,8 +128,7 @@ def _panels(count: int, size: tuple[int, int], title_lines: int) -> tuple[Figure
     columns = math.ceil(count / rows)
     height = _PANEL_WIDTH * min(size[0] / size[1], 1.6) + 0.25 + 0.17 * title_lines
     figure = Figure(figsize=(columns * _PANEL_WIDTH + 0.9, rows * height), layout="compressed")
-    grid = figure.subplots(rows, columns, squeeze=False)
-    panels = list(grid.flat)
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in panels:
         axes.set_axis_off()
     for axes in panels[count:]:

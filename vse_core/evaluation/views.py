@@ -3,6 +3,7 @@
 B images, C captions, K views, D embedding, M models.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -17,14 +18,8 @@ from torch import Tensor
 from vse_core.evaluation.plots import GREY, OKABE_ITO, tidy
 
 # Bars of views differ in their hatching as well as in their colours.
-_VIEW_STYLES = (
-    ("blue", ""),
-    ("orange", "//"),
-    ("green", ".."),
-    ("purple", "xx"),
-    ("sky", "\\\\"),
-    ("vermillion", "++"),
-)
+_COLOURS = ("blue", "orange", "green", "purple", "sky", "vermillion")
+_HATCHES = ("", "//", "..", "xx", "\\\\", "++")
 _MOST_COLUMNS = 4
 
 
@@ -49,10 +44,8 @@ def view_similarity(images_BKD: Tensor) -> float:
 class ViewSummary:
     """One model's entry in the figure.
 
-    Attributes:
-        lam: the weight of the nearest view's loss that it was trained with, if any.
-        shares: of captions that choose each of its K views.
-        similarity: of its views (`view_similarity`); None for a single view.
+    It has the weight of the nearest view's loss, lambda, if any, the shares of captions that choose each of its K
+    views, and the similarity of these (`view_similarity`), None for a single view.
     """
 
     name: str
@@ -71,11 +64,8 @@ def plot_view_diversity(models: Sequence[ViewSummary], shown: Sequence[ViewSumma
     """
     shown = models if shown is None else shown
     over_views = [(len(model.shares), model.lam, model) for model in models]
-    over_lambda = [
-        (model.lam, len(model.shares), model)
-        for model in models
-        if model.similarity is not None and model.lam is not None
-    ]
+    several = [model for model in models if model.similarity is not None]
+    over_lambda = [(model.lam, len(model.shares), model) for model in several if model.lam is not None]
     curves = [
         ("number of views K", _longest(over_views), False),
         ("λ: 0 = upper bound over all views, 1 = nearest view alone", _longest(over_lambda), True),
@@ -123,8 +113,8 @@ def _draw_curve(axes: Axes, label: str, points: Sequence[Any], quantity: str, co
 def _draw_shares(axes: Axes, model: ViewSummary) -> None:
     tidy(axes)
     axes.grid(visible=False, axis="x")
-    for view, share in enumerate(model.shares, start=1):
-        colour, hatch = _VIEW_STYLES[(view - 1) % len(_VIEW_STYLES)]
+    styles = itertools.cycle(zip(_COLOURS, _HATCHES, strict=True))
+    for view, (share, (colour, hatch)) in enumerate(zip(model.shares, styles, strict=False), start=1):
         style: dict[str, Any] = {"color": OKABE_ITO[colour], "hatch": hatch, "edgecolor": "white"}
         bars = axes.bar([view], [100 * share], 0.65, **style)
         axes.bar_label(bars, fmt="%.1f", fontsize=9, padding=1.5)

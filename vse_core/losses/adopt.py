@@ -32,12 +32,9 @@ class AdoptLoss(TemperatureLoss):
 
     K lies between 1 and B - 1 and carries no gradient.
 
-    Args:
-        variant: see above.
-        temperature, mask_same_image: as of :class:`~vse_core.losses.contrastive.TemperatureLoss`.
-        margin: added to the similarity of negatives (none in ``paper``).
-        count: how K is chosen: ``adaptive``, or for comparison ``constant`` or ``random`` (uniform in 1 .. B - 1).
-        constant: K for ``constant``.
+    ``margin`` is added to the similarity of negatives (none in ``paper``). For comparison ``count`` makes K the
+    ``constant``, or ``random``, uniform in 1 .. B - 1. Other arguments are those of
+    :class:`~vse_core.losses.contrastive.TemperatureLoss`.
     """
 
     def __init__(

@@ -55,13 +55,8 @@ class UnifiedOutput:
     def join(cls, parts: Sequence[Self]) -> Self:
         """Concatenate the outputs of several parts of a batch, which are padded to equally many regions."""
         counts = [len(part.sentences_bD) for part in parts]
-        joined: dict[str, Any] = {}
-        for field in fields(cls):
-            values = [getattr(part, field.name) for part in parts]
-            joined[field.name] = (
-                torch.cat(values) if isinstance(values[0], Tensor) else _join_components(values, counts)
-            )
-        return cls(**joined)
+        columns: Any = ([getattr(part, field.name) for part in parts] for field in fields(cls))
+        return cls(*(torch.cat(c) if isinstance(c[0], Tensor) else _join_components(c, counts) for c in columns))
 
 
 def _join_components(parts: Sequence[ComponentVectors], counts: Sequence[int]) -> ComponentVectors:
@@ -89,8 +84,7 @@ def region_similarities(components: ComponentVectors, regions_bND: Tensor) -> Te
 def relevance(sims_MN: Tensor, mask_MN: Tensor, temperature: float) -> Tensor:
     """Return each region's relevance to a component: a softmax over regions (UniVSE, equation (2)), 0 for padding.
 
-    The paper has no temperature, which is 1. Cosine similarities are then too close to each other for any region to
-    stand out.
+    The paper's temperature is 1, at which cosine similarities are too close to each other for any region to stand out.
     """
     return (sims_MN / temperature).masked_fill(~mask_MN, -torch.inf).softmax(dim=1)
 
@@ -98,9 +92,8 @@ def relevance(sims_MN: Tensor, mask_MN: Tensor, temperature: float) -> Tensor:
 def region_hinges(relevance_MN: Tensor, own_MN: Tensor, negatives_MVN: Tensor, margin: float) -> Tensor:
     """Hinges (M,) of all regions, weighted by relevance, against each region's hardest negative (UniVSE, equation (3)).
 
-    ``sum_i M_i [margin + max_n s(n, V_i) - s(u, V_i)]+`` for every component u. M, ``relevance_MN``, is a function of
-    the embeddings like the rest of the equation, and takes part in its gradient. ``own_MN`` are similarities of
-    components and their images' regions, ``negatives_MVN`` those of their negatives.
+    ``sum_i M_i [margin + max_n s(n, V_i) - s(u, V_i)]+`` for every component u, whose similarities with the regions are
+    ``own_MN``, and those of its negatives n ``negatives_MVN``. M, ``relevance_MN``, takes part in the gradient.
     """
     hinges_MN = (margin + negatives_MVN.amax(dim=1) - own_MN).clamp(min=0)
     return (relevance_MN * hinges_MN).sum(dim=1)

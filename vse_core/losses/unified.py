@@ -10,13 +10,7 @@ import torch
 from torch import Tensor
 
 from vse_core.distributed import all_reduce_sum, gather_counts, gather_rows, rank
-from vse_core.losses.components import (
-    ComponentVectors,
-    UnifiedOutput,
-    region_hinges,
-    region_similarities,
-    relevance,
-)
+from vse_core.losses.components import ComponentVectors, UnifiedOutput, region_hinges, region_similarities, relevance
 from vse_core.losses.global_pairs import Block, GlobalLoss, GlobalPairs, LossResult, Sums, pair_similarities
 from vse_core.losses.hinge import Negatives, active_sums, hinge_terms
 from vse_core.precision import at_least_float32, full_precision
@@ -43,9 +37,7 @@ class UnifiedLoss(GlobalLoss):
 
     Args:
         margin: delta, in similarity.
-        component_weight: c.
-        object_weight: o.
-        attribute_weight: a.
+        component_weight, object_weight, attribute_weight: c, o and a.
         relation_weight: r, which is 0 for the paper's first two epochs.
         negatives: of sentences and composed components, ``hardest``, or ``all`` to begin with: the mean hinge of those
             that violate the margin takes the place of the hardest one's, so that the weights of the terms hold as well.
@@ -85,10 +77,9 @@ class UnifiedLoss(GlobalLoss):
     def from_local_batch(self, output: UnifiedOutput, image_ids_b: Tensor, counts: list[int]) -> LossResult:
         """The global batch's loss of what :class:`~vse_core.models.unified.UnifiedModel` gave, negatives included.
 
-        Its parts are the five terms before they are weighted, both halves of ``l_rel``, the mean entropy of the
-        objects' relevance maps in nats, the numbers of captions with components, objects, pairs and triples, and of
-        sentences and images the similarities and the share of active hinges. Each component has negatives, each pair as
-        many of another adjective as of another noun.
+        Each pair has as many negatives of another adjective as of another noun. The loss's parts are the unweighted
+        terms, both halves of ``l_rel``, the mean entropy of the objects' relevance maps in nats, the numbers of
+        components, and of sentences and images the similarities and the share of active hinges.
         """
         kinds = (output.objects, output.pairs, output.triples)
         terms, parts = self._captions(output, image_ids_b, counts)
@@ -105,10 +96,8 @@ class UnifiedLoss(GlobalLoss):
             "rel_exchanged": exchanged / max(triples, 1),
             "relevance_entropy": entropy / max(objects, 1),
         }
-        parts |= {
-            name: sums.new_full((), float(number))
-            for name, number in {"objects": objects, "pairs": pairs, "triples": triples}.items()
-        }
+        numbers = {"objects": objects, "pairs": pairs, "triples": triples}
+        parts |= {name: sums.new_full((), float(number)) for name, number in numbers.items()}
         total = torch.stack([weight * terms[name] for name, weight in self.weights.items()]).sum()
         return LossResult(total, {name: part.detach() for name, part in parts.items()})
 
@@ -132,7 +121,6 @@ class UnifiedLoss(GlobalLoss):
         return {"sent": self._by_anchor(terms).sum()} | active_sums(block, terms)
 
     def _hinges(self, block: Block) -> Tensor:
-        """The hinges of equation (1)."""
         return hinge_terms(block, block.sims_AC, self.margin, self.negatives)
 
     def _by_anchor(self, hinges: Tensor) -> Tensor:
@@ -145,10 +133,9 @@ class UnifiedLoss(GlobalLoss):
         """Sums over this process's objects, over its pairs with each half of the negatives, and of the entropies."""
         relevance_ON, objects_OVN = self._relevant(output.objects, output)
         relevance_AN, pairs_AVN = self._relevant(output.pairs, output)
-        adjectives_AVN, nouns_AVN = pairs_AVN[:, 1:].chunk(2, dim=1)
         halves = [
             region_hinges(relevance_AN, pairs_AVN[:, 0], half_AVN, self.margin).sum()
-            for half_AVN in (adjectives_AVN, nouns_AVN)
+            for half_AVN in pairs_AVN[:, 1:].chunk(2, dim=1)
         ]
         objects = region_hinges(relevance_ON, objects_OVN[:, 0], objects_OVN[:, 1:], self.margin).sum()
         return objects, *halves, torch.special.entr(relevance_ON.detach()).sum()

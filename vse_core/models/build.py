@@ -78,9 +78,9 @@ def build_model(
         vocabulary_size: number of token ids that captions consist of.
         embed_dim: D, width of the joint space; None for a dual encoder, which has one of its own.
         image: ``{"name": one of `IMAGE_ENCODERS` ("features"), "pooling": {"name": ..., **options}, **options}``, with
-            ``"views": K`` for several aggregators, or for features alone ``"projections": K``; the options of a
-            backbone are those of :func:`~vse_core.encoders.networks.build_network` and `resolve_pixels`; or those of
-            :func:`~vse_core.encoders.dual.build_dual_encoders`, by the name "dual_encoder".
+            ``"views": K`` for several aggregators; a backbone's options are those of
+            :func:`~vse_core.encoders.networks.build_network` and `resolve_pixels`, those of "dual_encoder" are
+            :func:`~vse_core.encoders.dual.build_dual_encoders`'s.
         text: ``{"name": one of `TEXT_ENCODERS` ("bigru"), "pooling": {"name": ..., **options}, **options}``.
 
     Raises:

@@ -19,14 +19,10 @@ class Components:
     The owner of a component is the row of its caption; components may come in any order. Negatives, and what follows
     them, are what training contrasts a component with.
 
-    Attributes:
-        objects_O: ids of nouns; their negatives are other nouns.
-        pairs_A2: ids of an adjective and of its noun.
-        pair_negatives_AN2: the first half with another adjective, the second half with another noun.
-        triples_TL: ids of subject, words of the relation, and object, filled up with -1.
-        triple_negatives_TNL: triples of which subject, relation or object is another.
-        triple_numbers_T: the same for equal triples, whatever batch or process they are in.
-        true_triples_CX: numbers of the triples that are true of the caption's image, filled up with -1.
+    Objects are ids of nouns, pairs of an adjective and its noun, triples of a subject, the words of a relation and an
+    object, filled up with -1. Negatives are other nouns; pairs, the first half with another adjective, the second half
+    with another noun; triples of which subject, relation or object is another. Triples of one number are equal in all
+    batches and processes; the numbers of those that are true of a caption's image are filled up with -1.
     """
 
     objects_O: Tensor

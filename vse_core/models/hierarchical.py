@@ -26,13 +26,8 @@ ROLES = 16
 class RoleGraphs(Rows):
     """Semantic roles of C captions: their actions, their entities, and the entities' roles in the actions.
 
-    An action or entity without words does not exist.
-
-    Attributes:
-        actions_CAL: bool, which tokens of its caption an action consists of.
-        entities_CEL: bool, the same of an entity.
-        roles_CE: int64, the role of each entity, below `ROLES`.
-        linked_CAE: bool, whether an entity has a part in an action.
+    Bools tell which tokens of its caption an action or entity consists of (one without does not exist), and whether an
+    entity has a part in an action; roles are below `ROLES`.
     """
 
     actions_CAL: Tensor
@@ -40,23 +35,16 @@ class RoleGraphs(Rows):
     roles_CE: Tensor
     linked_CAE: Tensor
 
-    @property
-    def action_mask(self) -> Tensor:
-        """Mask (C, A) of actions."""
-        return self.actions_CAL.any(dim=-1)
+    def masks(self) -> tuple[Tensor, Tensor]:
+        """Return the masks of actions (C, A) and of entities (C, E) that exist."""
+        return self.actions_CAL.any(dim=-1), self.entities_CEL.any(dim=-1)
 
-    @property
-    def entity_mask(self) -> Tensor:
-        """Mask (C, E) of entities."""
-        return self.entities_CEL.any(dim=-1)
-
-    @property
     def edges(self) -> Tensor:
-        """Edges (C, M, M), receivers first, of the M = 1 + A + E nodes: the caption, actions, entities.
+        """Return edges (C, M, M), receivers first, of the M = 1 + A + E nodes: the caption, actions, entities.
 
         The caption reaches its actions and nothing reaches the caption; actions and their entities reach each other.
         """
-        actions_CA, entities_CE = self.action_mask, self.entity_mask
+        actions_CA, entities_CE = self.masks()
         captions, actions = actions_CA.shape
         nodes = 1 + actions + entities_CE.shape[1]
         edges_CMM = self.linked_CAE.new_zeros(captions, nodes, nodes)
@@ -71,11 +59,9 @@ class HierarchicalModel(Model):
     """Hierarchical graph reasoning (Chen et al., CVPR 2020), in its infinity form if GPO makes the events.
 
     A video and a caption are compared on three levels: the event, by one vector each; actions and entities, each
-    phrase of the caption with the frames it attends to. The similarity is the mean. Frames enter it again for every
-    caption, so unlike the other models' it is not an inner product of two vectors: there is no search index for it.
-
-    Captions come with role graphs. They are made of sentences by semantic role labelling, for which no parser ships
-    here and none is on the package index: HGR's release holds those of its data sets.
+    phrase of the caption with the frames it attends to. The similarity is the mean, not an inner product of two
+    vectors, so that it has no search index. Captions come with role graphs, by semantic role labelling: HGR's release
+    holds those of its data sets.
 
     Differs from the released code: phrases are compared on unit vectors that are divided by their length plus 1e-8,
     where it bounds the length from below.
@@ -169,13 +155,14 @@ class RoleGraphEncoder(nn.Module):
         # All actions have the one role that is theirs.
         actions_CAD = _phrases(states_CLD, graphs.actions_CAL) * self.roles.weight[0]
         entities_CED = _phrases(states_CLD, graphs.entities_CEL) * self.roles(graphs.roles_CE)
-        nodes_CMD, edges_CMM = torch.cat([root_C1D, actions_CAD, entities_CED], dim=1), graphs.edges
+        nodes_CMD, edges_CMM = torch.cat([root_C1D, actions_CAD, entities_CED], dim=1), graphs.edges()
         for layer in self.layers:
             nodes_CMD = layer(nodes_CMD, edges_CMM)
         events_CD, actions_CAD, entities_CED = unit_length(nodes_CMD).split(
             [1, actions_CAD.shape[1], entities_CED.shape[1]], dim=1
         )
-        return TextLevels(events_CD.squeeze(1), actions_CAD, graphs.action_mask, entities_CED, graphs.entity_mask)
+        actions_CA, entities_CE = graphs.masks()
+        return TextLevels(events_CD.squeeze(1), actions_CAD, actions_CA, entities_CED, entities_CE)
 
 
 class GraphAttention(nn.Module):

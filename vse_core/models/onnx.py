@@ -18,8 +18,6 @@ from vse_core.models.model import Model, TwoTower
 
 IMAGES, TEXTS = "images.onnx", "texts.onnx"
 
-_Inputs = list[tuple[nn.Module, tuple[Tensor, ...]]]
-
 
 class OnnxError(ValueError):
     """A model has no form in ONNX; the message says why."""
@@ -81,10 +79,7 @@ def onnx_difference(model: Model, directory: Path, captions: Sequence[tuple[Tens
     """
     import onnxruntime
 
-    batches: dict[str, _Inputs] = {
-        IMAGES: [_image_inputs(model)],
-        TEXTS: [(model.text_encoder, batch) for batch in captions],
-    }
+    batches = {IMAGES: [_image_inputs(model)], TEXTS: [(model.text_encoder, batch) for batch in captions]}
     differences = {}
     for name, inputs in batches.items():
         session = onnxruntime.InferenceSession(directory / name)

@@ -97,11 +97,8 @@ def read_released(path: Path) -> ReleasedCheckpoint:
     """Read a released file without executing anything in it.
 
     VSE-infinity and MV-VSE store ``{"model": [image state, text state], "opt": options, ...}``, VSE+2AD
-    ``{"model": state of both, "args": options, ...}``. The options are an ``argparse.Namespace``, for which plain
-    attributes stand in here; any other object is refused.
-
-    Raises:
-        CheckpointError: the file cannot be read, asks for code to be run, or is of no known format.
+    ``{"model": state of both, "args": options, ...}``, with an ``argparse.Namespace`` of options. A file that cannot be
+    read, asks for code to be run or is of another format is a CheckpointError.
     """
     try:
         content = read_tensor_file(path)
@@ -129,15 +126,10 @@ def convert(
 ) -> ConvertedCheckpoint:
     """Put a released checkpoint into this library's names, and infer its architecture from the tensors' shapes.
 
-    What shapes do not tell: attention heads are 64 wide, as in every BERT and ViT of the published systems; the size
-    and the normalisation of pixels are those of the options in the file, else the published ones.
-
-    ``image_size`` is the side of the pixels of a grid or patch model, ``pixels`` the normalisation of a grid model's:
-    ``caffe`` (networks of the BUTD detector) or ``imagenet``.
-
-    Raises:
-        CheckpointError: a name is unknown, two different tensors have one name, or the architecture is none of the
-            published ones.
+    What shapes do not tell: attention heads are 64 wide, as in every BERT and ViT of the published systems.
+    ``image_size`` is the side of the pixels of a grid or patch model, ``pixels`` the normalisation of a grid model's,
+    ``caffe`` (networks of the BUTD detector) or ``imagenet``: by default those of the options in the file, or the
+    published ones. An unknown name or architecture, or two tensors of one name, is a CheckpointError.
     """
     if not checkpoint.image or not checkpoint.text:
         raise CheckpointError("the checkpoint has no tensors for one of its two encoders")
@@ -177,17 +169,15 @@ def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _joined_projections(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The K linear layers of MV-VSE's released code as the one wide layer of our encoder."""
-    listed = sorted({int(found[1]) for name in state if (found := re.match(r"fc_list\.(\d+)\.", name))})
-    if not listed:
+    views = range(_count(state, r"fc_list\.(\d+)\."))
+    if not views:
         return dict(state)
-    names = {f"fc_list.{view}.{kind}" for view in range(len(listed)) for kind in ("weight", "bias")}
-    if not names <= set(state):
-        raise CheckpointError(f"projections are missing: {_listed(names - set(state))}")
-    joined = {
-        f"fc.{kind}": torch.cat([state[f"fc_list.{view}.{kind}"] for view in range(len(listed))])
-        for kind in ("weight", "bias")
-    }
-    return {name: tensor for name, tensor in state.items() if name not in names} | joined
+    names = {f"fc.{kind}": [f"fc_list.{view}.{kind}" for view in views] for kind in ("weight", "bias")}
+    listed = {name for parts in names.values() for name in parts}
+    if not listed <= set(state):
+        raise CheckpointError(f"projections are missing: {_listed(listed - set(state))}")
+    joined = {wide: torch.cat([state[name] for name in parts]) for wide, parts in names.items()}
+    return {name: tensor for name, tensor in state.items() if name not in listed} | joined
 
 
 def _renamed(state: Mapping[str, Tensor], names: Names, side: str) -> tuple[dict[str, Tensor], list[str]]:

@@ -8,13 +8,12 @@ class CollapseError(RuntimeError):
 class CollapseDetector:
     """Raise once the hardest-negative hinge loss has stood still on the plateau for too long.
 
-    When all embeddings coincide every similarity is equal, each pair violates the margin by exactly the margin in both
-    directions, and the summed loss is ``2 * B * margin`` (51.2 for B = 128 and 0.2; per pair ``2 * margin``). Gradients
-    vanish there, so a run rarely leaves it.
+    When all embeddings coincide, each pair violates the margin by exactly the margin in both directions, and the summed
+    loss is ``2 * B * margin`` (51.2 for B = 128 and 0.2). Gradients vanish there, so a run rarely leaves it.
 
     ``plateau`` is the loss per pair if all similarities are equal, and ``patience`` the consecutive steps on it before
-    the run is called collapsed. What is left of differences between embeddings keeps the hardest negatives of a stuck
-    run one or two hundredths above the plateau, within the relative ``tolerance``.
+    the run is called collapsed. Hardest negatives keep a stuck run one or two hundredths above the plateau, within the
+    relative ``tolerance``.
     """
 
     def __init__(self, plateau: float, patience: int, tolerance: float = 0.02) -> None:

@@ -31,17 +31,13 @@ class ChunkedModel(nn.Module):
 
     Differs from the batch encoded at once: dropout draws other numbers, as it does on another number of processes.
 
-    Args:
-        model: called with inputs of B pairs each, of which a slice of rows can be taken, and giving outputs that
-            :func:`~vse_core.outputs.join_outputs` concatenates. If a module around the towers compares the complete
-            batch (:class:`~vse_core.models.adversarial.AdversarialModel`), the towers in it are made chunked.
-        chunk_size: pairs that are encoded at once; below 1 is a ValueError.
+    The model is called with ``chunk_size`` pairs, slices of its inputs' rows, and gives outputs that
+    :func:`~vse_core.outputs.join_outputs` concatenates. If a module around the towers compares the complete batch
+    (:class:`~vse_core.models.adversarial.AdversarialModel`), the towers in it are made chunked.
     """
 
     def __init__(self, model: nn.Module, chunk_size: int) -> None:
         super().__init__()
-        if chunk_size < 1:
-            raise ValueError(f"a chunk has at least 1 pair, got chunk_size {chunk_size}")
         self.model = model
         self.chunk_size = chunk_size
 

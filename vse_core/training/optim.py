@@ -5,6 +5,7 @@ Schedules are pure functions of the step, so that a resumed run cannot lose its 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,9 +31,8 @@ def build_optimizer(
         model: the model.
         learning_rate: base rate, for the global batch; the schedule multiplies it.
         weight_decay: decoupled weight decay (0.01 for region features with a BiGRU, 1e-4 with BERT).
-        rate_factors: submodule -> its factor of the base rate (``{"text_encoder.bert": 0.1}`` in VSE-infinity); if
-            one is inside another, the inner one counts; 0 freezes it. All else trains at the base rate, in the first
-            group. One that does not exist, or has no trainable parameters, is a ValueError.
+        rate_factors: submodule -> its factor of the base rate (``{"text_encoder.bert": 0.1}`` in VSE-infinity), of
+            nested ones the inner one's; 0 freezes it. One without trainable parameters is a ValueError.
         of_loss: what the loss itself learns, at the base rate and without weight decay.
     """
     factors = dict(rate_factors or {})
@@ -45,24 +45,15 @@ def build_optimizer(
     for prefix, factor in factors.items():
         if factor and not groups[prefix]:
             raise ValueError(f"rate_factors: the model has no trainable parameters under {prefix!r}")
-    optimizer = torch.optim.AdamW(
-        [
-            {
-                "params": parameters,
-                "lr": learning_rate * factors.get(prefix, 1.0),
-                PART: prefix,
-                RATE_FACTOR: factors.get(prefix, 1.0),
-            }
-            for prefix, parameters in groups.items()
-            if parameters
-        ],
-        lr=learning_rate,
-        weight_decay=weight_decay,
-        fused=True,
-    )
+    settings: list[dict[str, Any]] = [
+        {"params": parameters, PART: prefix, RATE_FACTOR: factors.get(prefix, 1.0)}
+        for prefix, parameters in groups.items()
+        if parameters
+    ]
     if of_loss:
-        own = {"params": list(of_loss), "lr": learning_rate, PART: "loss", RATE_FACTOR: 1.0, "weight_decay": 0.0}
-        optimizer.add_param_group(own)
+        settings.append({"params": list(of_loss), PART: "loss", RATE_FACTOR: 1.0, "weight_decay": 0.0})
+    optimizer = torch.optim.AdamW(settings, lr=learning_rate, weight_decay=weight_decay, fused=True)
+    set_learning_rate(optimizer, learning_rate)
     return optimizer
 
 

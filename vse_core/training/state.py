@@ -18,18 +18,11 @@ PROGRESS = "progress.json"
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a run.
+    """Progress of a run: the epoch, from 0, its steps already done, and the consecutive ones on the collapse plateau.
 
-    The learning rate, the sampler and all randomness are functions of the seed and these numbers, so besides the model
-    and the optimiser nothing else has to be kept.
-
-    Attributes:
-        epoch: the epoch in progress, from 0.
-        step: steps already done in it.
-        plateau_steps: consecutive steps on the collapse plateau.
-        history: the evaluation metrics of every finished epoch, ``rsum`` among them.
-        learned: values of what the loss itself learns, by name.
-        scaler: the state of fp16's scaling (:meth:`~vse_core.training.mixed_precision.MixedPrecision.state`).
+    The learning rate, the sampler and all randomness are functions of the seed and these numbers. ``history`` has the
+    metrics of every finished epoch, ``rsum`` among them; ``learned`` what the loss itself learns, by name; ``scaler``
+    the state of fp16's scaling (:meth:`~vse_core.training.mixed_precision.MixedPrecision.state`).
     """
 
     epoch: int = 0

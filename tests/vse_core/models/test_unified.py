@@ -56,11 +56,6 @@ def test_the_share_of_the_sentence_may_be_changed_afterwards() -> None:
     assert not torch.allclose(before, sentences)
     assert torch.equal(model.encode_texts(tokens, lengths), sentences)
     assert tiny_unified().alpha == 0.75
-    for share in (-0.1, 1.1):
-        with pytest.raises(ValueError, match="alpha"):
-            model.encode_texts(tokens, lengths, components, alpha=share)
-        with pytest.raises(ValueError, match="alpha"):
-            tiny_unified(alpha=share)
 
 
 def test_the_order_of_components_and_their_negatives_do_not_matter() -> None:

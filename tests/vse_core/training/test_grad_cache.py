@@ -129,8 +129,3 @@ def test_encoding_keeps_next_to_nothing_for_the_backward_pass():
         return sum(sizes)
 
     assert 0 < kept(ChunkedModel(model, 2)) < kept(model) / 10
-
-
-def test_a_chunk_has_pairs():
-    with pytest.raises(ValueError, match="at least 1 pair, got chunk_size 0"):
-        ChunkedModel(nn.Identity(), 0)
