@@ -26,7 +26,7 @@ from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.address import require_inner_name
 from vse_core import registry
 from vse_core.digests import check_digests, write_digests
-from vse_core.evaluation.embedding import embed_images
+from vse_core.evaluation.embedding import embed
 from vse_core.models import load_model
 from vse_core.precision import use_tf32
 
@@ -174,7 +174,8 @@ class Embedder:
         )
 
     def _embed(self, batches: Iterable[Sequence[Any]]) -> Tensor:
-        images_BKD: Tensor = embed_images(self.model, (model_inputs(self.model, stored) for stored in batches))
+        inputs = (model_inputs(self.model, stored) for stored in batches)
+        images_BKD: Tensor = embed(self.model, self.model.encode_images, inputs)
         return images_BKD
 
     def _read(self, uris: Sequence[str]) -> Iterator[Sequence[Any]]:

@@ -18,7 +18,7 @@ from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.batch import pad_tokens
 from preprocessing.loading.loader import caption_batches
-from vse_core.evaluation.embedding import embed_texts
+from vse_core.evaluation.embedding import embed
 from vse_core.models import Model
 
 _TEXTS_AT_ONCE = 256
@@ -39,7 +39,7 @@ class TextEmbedder:
 
     def embed(self, texts: Sequence[str], title: str | None = None) -> Tensor:
         """Embed texts into (C, D) unit vectors, float32, on the CPU; with a progress bar if there is a title."""
-        texts_CD: Tensor = embed_texts(self.model, self.batches(texts, title))
+        texts_CD: Tensor = embed(self.model, self.model.encode_texts, self.batches(texts, title))
         return texts_CD
 
     def embed_phrases(self, phrases: Sequence[Phrase]) -> Tensor:

@@ -31,7 +31,7 @@ from preprocessing.shards.index import ShardError
 from preprocessing.shards.reader import ShardReader
 from preprocessing.storage.address import join, require_inner_name
 from vse_core.digests import check_digests, write_digests
-from vse_core.evaluation.embedding import embed_images, embed_texts
+from vse_core.evaluation.embedding import embed
 from vse_core.models import Model
 from vse_core.outputs import Images, Texts
 
@@ -156,10 +156,10 @@ def build_gallery(
     `Behaviour.text_inputs`.
     """
     images = image_batches(image_source(model, reader), batch_size)
-    images_BKD = embed_images(model, counted(images, "embed images", len(reader), "images"))
+    images_BKD = embed(model, model.encode_images, counted(images, "embed images", len(reader), "images"))
     tokens = TokenTable.encode(reader.texts(), caption_encoder)
     captions = text_batches(tokens, caption_encoder.pad_id, inputs, batch_size)
-    texts_CD = embed_texts(model, counted(captions, "embed captions", reader.num_captions, "captions"))
+    texts_CD = embed(model, model.encode_texts, counted(captions, "embed captions", reader.num_captions, "captions"))
     return Gallery(images_BKD, texts_CD, tuple(_records(reader, root)))
 
 

@@ -38,7 +38,7 @@ from preprocessing.loading.loader import TrainLoader, image_batches
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from preprocessing.randomness import dropout_seed
 from vse_core.distributed import first_says, gather_output, rank, world_size
-from vse_core.evaluation.embedding import embed_images, embed_texts
+from vse_core.evaluation.embedding import embed
 from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.models import build_model, load_weights
 from vse_core.outputs import Images, Texts
@@ -281,7 +281,7 @@ class Trainer:
 
     def _save(self, step: int) -> None:
         self._read_reports()
-        self.progress = replace(self.progress, scaler=self.precision.state(), learned=self.losses.state())
+        self.progress = replace(self.progress, scaler=self.precision.scaler.state_dict(), learned=self.losses.state())
         self.checkpoints.save(step, self.model, self.optimizer, self.progress)
         if self.tracker is not None:
             # What a checkpoint covers is delivered or kept on disk: a resumed run does not log it again.
@@ -292,7 +292,8 @@ class Trainer:
         if self._checkpoint is not None:
             self.progress = load_state(self.optimizer, self._checkpoint)
             self.losses.resume(self.progress)
-            self.precision.load_state(self.progress.scaler)
+            if self.progress.scaler:
+                self.precision.scaler.load_state_dict(self.progress.scaler)
         if self.tracker is not None:
             forget_losses(self.directory, self.progress.epoch * self.steps_per_epoch + self.progress.step)
 
@@ -303,12 +304,13 @@ class Trainer:
         assert tokens is not None
         edges = [share * len(reader) // world_size() for share in range(world_size() + 1)]
         images = range(edges[rank()], edges[rank() + 1])
-        images_bKD = embed_images(self.model, image_batches(self.evaluation_images, EVALUATION_BATCH, images))
+        image_inputs = image_batches(self.evaluation_images, EVALUATION_BATCH, images)
+        images_bKD = embed(self.model, self.model.encode_images, image_inputs)
         caption_edges = reader.caption_starts[edges].tolist()
         captions = range(caption_edges[rank()], caption_edges[rank() + 1])
         pad_id = self.caption_encoder.pad_id
         batches = text_batches(tokens, pad_id, self.evaluation_inputs, EVALUATION_BATCH, captions)
-        texts_cD = embed_texts(self.model, batches)
+        texts_cD = embed(self.model, self.model.encode_texts, batches)
         result = evaluate_retrieval(
             self._gathered(images_bKD, edges),
             self._gathered(texts_cD, caption_edges),

@@ -61,7 +61,7 @@ class Run:
         self.optimizer = build_optimizer(self.model, 5e-3, 0.01)
         self.precision = MixedPrecision(precision, device)
         if scale is not None:
-            self.precision.load_state(self.precision.state() | {"scale": scale})
+            self.precision.scaler.load_state_dict(self.precision.scaler.state_dict() | {"scale": scale})
 
     def batch(self, seed: int) -> LocalBatch:
         inputs, ids = batch_of(self.name, seed)

@@ -10,27 +10,18 @@ from vse_core.distributed import all_reduce_sum, world_size
 from vse_core.precision import at_least_float32
 
 
-class GlobalBatchNorm(nn.Module):
+class GlobalBatchNorm(nn.BatchNorm1d):
     """Batch normalisation of rows (M, F) whose statistics span all processes, on CPUs and GPUs alike.
 
     The result for the global batch does not depend on how many processes share it, which
-    ``torch.nn.SyncBatchNorm`` gives on GPUs only. Arguments and state-dict keys are those of ``torch.nn.BatchNorm1d``.
+    ``torch.nn.SyncBatchNorm`` gives on GPUs only.
     """
 
+    momentum: float
     running_mean: Tensor
     running_var: Tensor
     num_batches_tracked: Tensor
-
-    def __init__(self, features: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
-        super().__init__()
-        self.momentum = momentum
-        self.eps = eps
-        self.weight = nn.Parameter(torch.ones(features))
-        self.bias = nn.Parameter(torch.zeros(features))
-        self._given: tuple[Tensor, Tensor] | None = None
-        self.register_buffer("running_mean", torch.zeros(features))
-        self.register_buffer("running_var", torch.ones(features))
-        self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long))
+    _given: tuple[Tensor, Tensor] | None = None
 
     def forward(self, rows_MF: Tensor) -> Tensor:
         """Normalise rows (M, F); in training with the statistics of all processes' rows, else with the running ones."""
@@ -38,18 +29,13 @@ class GlobalBatchNorm(nn.Module):
             return self._normalise(rows_MF, *self._given)
         if self.training and world_size() > 1:
             return self._normalise(rows_MF, *self._measure(at_least_float32(rows_MF)))
-        if self.training:
-            self.num_batches_tracked += 1
-        return nn.functional.batch_norm(
-            rows_MF, self.running_mean, self.running_var, self.weight, self.bias, self.training, self.momentum, self.eps
-        )
+        return super().forward(rows_MF)
 
     @contextmanager
     def given(self, mean_F: Tensor, variance_F: Tensor) -> Iterator[None]:
-        """A context in which rows are normalised by these statistics, and the running ones stay as they are.
+        """Normalise rows by these statistics within a context; the running ones stay as they are.
 
-        A batch that is encoded piece by piece is normalised as a whole by it: :meth:`sums` of all pieces, added up,
-        give :meth:`statistics`.
+        They are :meth:`statistics` of the added :meth:`sums` of a batch that is encoded piece by piece.
         """
         self._given = (mean_F, variance_F)
         try:

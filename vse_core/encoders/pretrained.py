@@ -10,14 +10,7 @@ import torch
 import transformers
 from safetensors import SafetensorError
 from torch import nn
-from transformers import (
-    MODEL_FOR_BACKBONE_MAPPING,
-    MODEL_MAPPING,
-    AutoBackbone,
-    AutoConfig,
-    AutoModel,
-    PreTrainedModel,
-)
+from transformers import MODEL_FOR_BACKBONE_MAPPING, MODEL_MAPPING, AutoBackbone, AutoConfig, AutoModel, PreTrainedModel
 from transformers.utils import logging
 
 from vse_core.digests import first_line

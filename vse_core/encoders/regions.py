@@ -23,23 +23,17 @@ class RegionEncoder(nn.Module):
 
     def forward(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
         """Encode (B, N, F) features with lengths (B,) into (B, 1, D) vectors of unit length."""
-        rows_MD, mask_BN = self._project(features_BNF, lengths_B)
-        return self._pool(rows_MD, mask_BN, lengths_B)
+        return self.images_and_regions(features_BNF, lengths_B)[0]
 
     def regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         """Return the regions' unit vectors (B, N, D), zero for padding, and the mask (B, N) of real regions."""
-        rows_MD, mask_BN = self._project(features_BNF, lengths_B)
-        return into_sets(unit_length(rows_MD), mask_BN), mask_BN
+        _, regions_BND, mask_BN = self.images_and_regions(features_BNF, lengths_B)
+        return regions_BND, mask_BN
 
     def images_and_regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the results of :meth:`forward` and :meth:`regions` by one projection."""
-        rows_MD, mask_BN = self._project(features_BNF, lengths_B)
-        return self._pool(rows_MD, mask_BN, lengths_B), into_sets(unit_length(rows_MD), mask_BN), mask_BN
-
-    def _project(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         check_lengths(features_BNF, lengths_B)
         mask_BN = valid_mask(features_BNF, lengths_B)
-        return self.projection(real_rows(features_BNF, mask_BN).to(self.projection.weight.dtype)), mask_BN
-
-    def _pool(self, rows_MD: Tensor, mask_BN: Tensor, lengths_B: Tensor) -> Tensor:
-        return unit_length(self.pooling(into_sets(rows_MD, mask_BN), lengths_B)).unsqueeze(1)
+        rows_MD = self.projection(real_rows(features_BNF, mask_BN).to(self.projection.weight.dtype))
+        images_BD = unit_length(self.pooling(into_sets(rows_MD, mask_BN), lengths_B))
+        return images_BD.unsqueeze(1), into_sets(unit_length(rows_MD), mask_BN), mask_BN

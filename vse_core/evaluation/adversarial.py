@@ -1,7 +1,7 @@
 """Image-to-text retrieval under attack: adversarial captions compete with the true ones."""
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -26,20 +26,14 @@ def evaluate_attack(
 ) -> DirectionMetrics:
     """Rank true and adversarial captions together for every image; `recall_sum` is a column of UniVSE's table 2.
 
-    Under `shared` every image ranks all true captions and all adversarial ones (UniVSE, section 4.2); under `own` it
-    ranks all true captions and only the adversarials of its own captions (VSE-C). Either way the rank is that of the
-    image's best caption. A tie with an adversarial counts against the model: one that overlooks the replaced word gains
-    nothing.
+    Every image ranks all true captions, and the adversarials of all (`shared`; UniVSE, section 4.2) or of its own
+    (`own`; VSE-C); the rank is that of its best caption. A tie with an adversarial counts against the model: one that
+    overlooks the replaced word gains nothing.
 
     ``adversarial_AD`` are unit vectors, the adversarials of caption 0 first, then those of caption 1, and so on;
     ``adversarials_per_caption`` is one number for all captions or one for each, and may be 0. The other arguments are
-    explained at `evaluate_retrieval`.
-
-    Raises:
-        ValueError: the numbers of images, captions and adversarials do not fit, or the protocol is unknown.
+    explained at `evaluate_retrieval`; numbers that do not fit are a ValueError.
     """
-    if protocol not in get_args(AttackProtocol):
-        raise ValueError(f"unknown protocol {protocol!r}; use one of {', '.join(get_args(AttackProtocol))}")
     images_BKD = images_BKD.unsqueeze(1) if images_BKD.dim() == 2 else images_BKD
     counts_B = checked_counts(len(images_BKD), len(texts_CD), captions_per_image)
     names = ("captions", "adversarial captions", "adversarials_per_caption")

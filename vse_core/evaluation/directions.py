@@ -39,7 +39,7 @@ def rank_direction(
 
     Raises:
         ValueError: a query has no relevant item, an item is not in the gallery, or the direction is within one kind and
-            a member's outputs are not embeddings: they compare images with captions alone.
+            a member has no embeddings.
     """
     pairs = unified_members(members)
     ends = {"i": len(pairs[0][0]), "t": len(pairs[0][1])}

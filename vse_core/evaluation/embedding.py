@@ -4,25 +4,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from vse_core.models.model import Model
 from vse_core.outputs import join_outputs
 
 
-def embed_images(model: Model, batches: Iterable[tuple[Tensor, Tensor]]) -> Any:
-    """Encode batches of the image encoder's two inputs into (images, K, D), or the model's own output."""
-    return embed(model, model.encode_images, batches)
-
-
-def embed_texts(model: Model, batches: Iterable[tuple[Any, ...]]) -> Any:
-    """Encode batches of what ``encode_texts`` takes into (captions, D), or the model's own output."""
-    return embed(model, model.encode_texts, batches)
-
-
 @torch.inference_mode()
 def embed(model: Model, encode: Callable[..., Any], batches: Iterable[tuple[Any, ...]]) -> Any:
-    """Encode batches by a method of a model, which must be evaluating; the outputs are joined on the CPU."""
+    """Encode batches of the inputs of a model's method, which must be evaluating; the outputs are joined on the CPU."""
     device = next(model.parameters()).device
     return join_outputs([_on_cpu(encode(*(part.to(device) for part in batch))) for batch in batches])
 

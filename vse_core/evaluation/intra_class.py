@@ -42,22 +42,17 @@ def plot_caption_similarity(same_P: Tensor, other_P: Tensor, title: str) -> Figu
     if not len(same_P):
         raise ValueError("no image has two captions: there is no similarity within images to plot")
     figure, axes = figure_with_axes(7.5, 4.2)
-    kinds: tuple[tuple[Tensor, str, dict[str, Any]], ...] = (
+    step = {"color": OKABE_ITO["vermillion"], "histtype": "step", "linewidth": 1.8}
+    kinds: list[tuple[Tensor, str, dict[str, Any]]] = [
         (same_P, "of one image", {"color": OKABE_ITO["blue"], "alpha": 0.75}),
-        (other_P, "of different images", {"color": OKABE_ITO["vermillion"], "histtype": "step", "linewidth": 1.8}),
-    )
-    lowest = max(-1.0, min(float(values.min()) for values, _, _ in kinds if len(values)) - 0.01)
-    edges = np.linspace(lowest, 1.0, _BINS + 1)
+        *([(other_P, "of different images", step)] if len(other_P) else []),
+    ]
+    lowest = max(-1.0, float(torch.cat([same_P, other_P]).min()) - 0.01)
+    edges = np.linspace(lowest, 1.0, _BINS + 1).tolist()
     for values, name, style in kinds:
-        if len(values):
-            label = f"{name}: mean {float(values.mean()):.2f}, {len(values):,} pairs"
-            axes.hist(
-                values.clamp(max=1.0).numpy(),
-                bins=edges.tolist(),
-                weights=np.full(len(values), 100 / len(values)),
-                label=label,
-                **style,
-            )
+        shares = np.full(len(values), 100 / len(values))
+        label = f"{name}: mean {float(values.mean()):.2f}, {len(values):,} pairs"
+        axes.hist(values.clamp(max=1.0).numpy(), bins=edges, weights=shares, label=label, **style)
     axes.set(xlim=(lowest, 1.0), xlabel="cosine of two captions", ylabel="pairs (%)", title=title)
     axes.legend(frameon=False, fontsize=9)
     return figure

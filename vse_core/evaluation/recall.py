@@ -115,11 +115,8 @@ def evaluate_retrieval(
         images_BKD: (B, K, D) unit vectors, K views; similarity is the maximum over views. (B, D) is taken as K = 1.
             Or images that compare themselves with the texts, the captions' output of the same model.
         texts_CD: (C, D) unit vectors, the captions of image 0 first, then those of image 1, and so on.
-        captions_per_image: number of captions of all images, or of each image.
+        captions_per_image: number of captions of all images, or of each image; ValueError if it does not fit.
         folds: number of contiguous folds of equal size to average over (5 for the COCO 1K protocol).
-
-    Raises:
-        ValueError: the numbers of images and captions do not fit, or the images cannot be cut into the folds.
     """
     return rank_retrieval([(images_BKD, texts_CD)], captions_per_image, (folds,))[folds].result()
 

@@ -18,11 +18,10 @@ def evaluate_unified(queries_QD: Tensor, images_BKD: Tensor, relevant_images: Re
     Each kind of query is one call: objects ("clock"), attributes ("white clock"), relations ("clock on wall"). Differs
     from the paper, which draws pairs of image and component at random: here every distinct component is one query, and
     all images of which any caption holds it are relevant (or, for objects, those in which a detection data set labels
-    it). Compare it with `map_chance`: common components have many relevant images.
+    it).
 
     Returns ``map`` and its expectation for a random ranking ``map_chance``, in per cent, the numbers of ``queries`` and
-    ``images``, and the mean number of a query's ``relevant_images``. Arguments and errors are those of
-    :func:`average_precisions`.
+    ``images``, and the mean number of a query's ``relevant_images``; arguments are :func:`average_precisions`'s.
     """
     precisions_Q = average_precisions(queries_QD, images_BKD, relevant_images)
     return {

@@ -55,8 +55,11 @@ class UnifiedOutput:
     def join(cls, parts: Sequence[Self]) -> Self:
         """Concatenate the outputs of several parts of a batch, which are padded to equally many regions."""
         counts = [len(part.sentences_bD) for part in parts]
-        columns: Any = ([getattr(part, field.name) for part in parts] for field in fields(cls))
-        return cls(*(torch.cat(c) if isinstance(c[0], Tensor) else _join_components(c, counts) for c in columns))
+        joined: dict[str, Any] = {}
+        for name in (field.name for field in fields(cls)):
+            values = [getattr(part, name) for part in parts]
+            joined[name] = torch.cat(values) if isinstance(values[0], Tensor) else _join_components(values, counts)
+        return cls(**joined)
 
 
 def _join_components(parts: Sequence[ComponentVectors], counts: Sequence[int]) -> ComponentVectors:

@@ -8,7 +8,6 @@ from torch import Tensor
 from vse_core.losses.global_pairs import Block, GlobalPairs, PairLoss, Sums, TotalAndParts
 from vse_core.losses.hinge import Negatives, active_sums, hinge_terms
 
-Pairing = Literal["max", "avg", "up", "low"]
 HingeBound = Literal["max", "avg", "up", "up_rough", "joint", "journal", "journal_soft"]
 
 # Scale of the smooth maximum and hinge of the released code.
@@ -68,9 +67,8 @@ class MultiViewLoss(PairLoss):
         sums = pairs.sums(self._terms_of_bounds)
         scale = (0.5 if self.is_journal else 1.0) / (len(pairs) if self.reduction == "mean" else 1)
         weights = self._weights()
-        bounds = {name: scale * sums[name] for name in weights}
-        total = torch.stack([weight * bounds[name] for name, weight in weights.items()]).sum()
-        parts = {f"bound_{name}": bound for name, bound in bounds.items()}
+        parts = {f"bound_{name}": scale * sums[name] for name in weights}
+        total = torch.stack([weight * parts[f"bound_{name}"] for name, weight in weights.items()]).sum()
         return total, parts | {"active_hinges": sums["active_hinges"] / sums["hinges"]}
 
     def _terms_of_bounds(self, block: Block) -> Sums:
@@ -86,28 +84,26 @@ class MultiViewLoss(PairLoss):
 
     def _bound(self, name: str, block: Block) -> Tensor:
         """One direction of a bound, summed over the anchors, averaged over the views."""
-        pairings: dict[str, Pairing] = {"max": "max", "avg": "avg", "up": "up", "up_rough": "up", "low": "low"}
-        terms = self._terms(block, pairings[name])
+        terms = self._terms(block, name)
         if name == "up":
             terms = terms * (self._terms(block, "max") > 0)
         return terms.sum() / len(terms)
 
-    def _terms(self, block: Block, pairing: Pairing) -> Tensor:
-        return hinge_terms(block, _view_matrices(block, pairing), self.margin, self.negatives, self.softness)
+    def _terms(self, block: Block, bound: str) -> Tensor:
+        return hinge_terms(block, _view_matrices(block, bound), self.margin, self.negatives, self.softness)
 
 
-def _view_matrices(block: Block, pairing: Pairing) -> Tensor:
+def _view_matrices(block: Block, bound: str) -> Tensor:
     """Return the similarity matrices (M, A, C) that a bound averages over, M = 1 for ``max`` and K otherwise.
 
-    ``max`` has the best view of pairs and negatives (MV-VSE, equation (9)), ``avg`` each view for itself (8). ``up``
-    sets the pairs of each view against the negatives of the best view (10): pairs look worse and negatives better than
-    they are, which bounds the loss from above; ``low``, of the released journal variant, does the opposite.
+    The upper bounds set the pairs of each view against the negatives of the best view (MV-VSE, equation (10)): pairs
+    look worse and negatives better than they are. ``low`` does the opposite.
     """
     best_AC = block.sims_AC
     views_KAC = block.sims_AKC.transpose(0, 1)
-    if pairing == "max":
+    if bound == "max":
         return best_AC.unsqueeze(0)
-    if pairing == "avg":
+    if bound == "avg":
         return views_KAC
     own_AC = block.own_mask()
-    return torch.where(own_AC, views_KAC, best_AC) if pairing == "up" else torch.where(own_AC, best_AC, views_KAC)
+    return torch.where(own_AC, best_AC, views_KAC) if bound == "low" else torch.where(own_AC, views_KAC, best_AC)

@@ -41,13 +41,13 @@ class AdversarialModel(nn.Module):
         lengths; P may be 0. They are None on all processes while training does without.
         """
         images_bKD, texts_bD = self.towers(images, lengths_or_mask, tokens_BL, token_lengths_B)
-        if adversarial_tokens_PL is None or adversarial_lengths_P is None:
-            return AdversarialOutput(images_bKD, texts_bD, None)
-        hardest = self._hardest(images_bKD.detach(), adversarial_tokens_PL, adversarial_lengths_P)
-        if hardest is None:
-            return AdversarialOutput(images_bKD, texts_bD, None)
-        tokens_QL, lengths_Q, rows_b = hardest
-        return AdversarialOutput(images_bKD, texts_bD, self.towers.encode_texts(tokens_QL, lengths_Q)[rows_b])
+        hardest_bD = None
+        if adversarial_tokens_PL is not None and adversarial_lengths_P is not None:
+            hardest = self._hardest(images_bKD.detach(), adversarial_tokens_PL, adversarial_lengths_P)
+            if hardest is not None:
+                tokens_QL, lengths_Q, rows_b = hardest
+                hardest_bD = self.towers.encode_texts(tokens_QL, lengths_Q)[rows_b]
+        return AdversarialOutput(images_bKD, texts_bD, hardest_bD)
 
     @torch.no_grad()
     def _hardest(
@@ -61,18 +61,13 @@ class AdversarialModel(nn.Module):
         counts = [captions for captions, _ in pools]
         if not sum(counts):
             return None
-        texts_PD = self._encoded(images_bKD, tokens_PL, lengths_P)
+        texts_PD = images_bKD.new_zeros(len(tokens_PL), images_bKD.shape[2])
+        for first in range(0, len(tokens_PL), self.chunk):
+            part = slice(first, first + self.chunk)
+            texts_PD[part] = self.towers.encode_texts(tokens_PL[part], lengths_P[part])
         longest = max(length for _, length in pools)
         tokens_PL = gather_rows(nn.functional.pad(tokens_PL, (0, longest - tokens_PL.shape[1])), counts)
         lengths_P, texts_PD = gather_rows(lengths_P, counts), gather_rows(texts_PD, counts)
         chosen_Q, rows_b = similarity_matrix(images_bKD, texts_PD).argmax(dim=1).unique(return_inverse=True)
         lengths_Q = lengths_P[chosen_Q]
         return tokens_PL[chosen_Q, : int(lengths_Q.max())], lengths_Q, rows_b
-
-    def _encoded(self, images_bKD: Tensor, tokens_PL: Tensor, lengths_P: Tensor) -> Tensor:
-        """Vectors (P, D) of captions, a chunk at once, in the type of the images'."""
-        texts_PD = images_bKD.new_zeros(len(tokens_PL), images_bKD.shape[2])
-        for first in range(0, len(tokens_PL), self.chunk):
-            share = slice(first, first + self.chunk)
-            texts_PD[share] = self.towers.encode_texts(tokens_PL[share], lengths_P[share])
-        return texts_PD

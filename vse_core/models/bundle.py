@@ -19,8 +19,7 @@ def load_model(directory: Path | str, device: str = "cpu") -> Model:
 
     Raises:
         FileNotFoundError: the directory holds no model.
-        ValueError: a file is not the one that was saved, or the weights do not fit the specification (missing, unknown
-            or misshapen ones are listed).
+        ValueError: a file is not the one that was saved, or the weights do not fit the specification.
     """
     directory = Path(directory)
     for name in (SPECIFICATION, WEIGHTS):

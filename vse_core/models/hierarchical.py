@@ -109,13 +109,12 @@ class FrameLevelEncoder(nn.Module):
 class RoleGraphEncoder(nn.Module):
     """Words through a bidirectional GRU; phrases of them are nodes of a graph, which learn of each other (HGR, 3.1).
 
-    The caption as a whole is the root, pooled of its words: by attention in HGR, by GPO in HGR-infinity (VSE-infinity,
+    The complete caption is the root, pooled of its words: by attention in HGR, by GPO in HGR-infinity (VSE-infinity,
     section 5.1.2). An action or an entity is the maximum of its words' states, in each dimension, times a vector that
-    is learned for its role: the relational part of the graph network, whose matrices all relations then share. Layers
-    of attention over the edges follow.
+    is learned for its role. Layers of attention over the edges follow.
 
-    The GRU begins with orthogonal weights. Training leaves out a share ``dropout`` of the word vectors' values, and
-    ``graph_dropout`` of what comes over the edges. The defaults are those of the released code.
+    Training leaves out a share ``dropout`` of the word vectors' values, and ``graph_dropout`` of what comes over the
+    edges. The defaults and the orthogonal start of the GRU are those of the released code.
     """
 
     def __init__(

@@ -79,9 +79,9 @@ def onnx_difference(model: Model, directory: Path, captions: Sequence[tuple[Tens
     """
     import onnxruntime
 
-    batches = {IMAGES: [_image_inputs(model)], TEXTS: [(model.text_encoder, batch) for batch in captions]}
+    texts = [(model.text_encoder, batch) for batch in captions]
     differences = {}
-    for name, inputs in batches.items():
+    for name, inputs in ((IMAGES, [_image_inputs(model)]), (TEXTS, texts)):
         session = onnxruntime.InferenceSession(directory / name)
         names = [entry.name for entry in session.get_inputs()]
         found = []

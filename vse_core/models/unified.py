@@ -31,10 +31,7 @@ class UnifiedModel(Model):
     def encode_texts(
         self, tokens_CL: Tensor, lengths_C: Tensor, components: Components | None = None, alpha: float | None = None
     ) -> Tensor:
-        """One unit vector per caption, u_cap: (C, D) in float32, by the model's alpha if none is given.
-
-        The components' negatives are not looked at; without components every caption is its sentence.
-        """
+        """One unit vector per caption, u_cap: (C, D), by the model's alpha if none is given; or its sentence alone."""
         if components is None:
             return self.text_encoder.encode_sentences(tokens_CL, lengths_C)
         sentences_CD, composed_CKD, has_CK = self.encode_halves(tokens_CL, lengths_C, components)
@@ -65,13 +62,10 @@ class UnifiedModel(Model):
     ) -> UnifiedOutput:
         """Encode all inputs of the loss, in one call as DistributedDataParallel requires.
 
-        Every parameter takes part in sentences, images or composed components, so that none is without a gradient in a
-        batch that has no components. Components without the numbers of triples are a ValueError.
+        Every parameter takes part in it, also if a batch has no components. Those of inference are a ValueError.
         """
         if components.triple_numbers_T is None or components.true_triples_CX is None:
-            raise ValueError(
-                "training contrasts triples, and needs their numbers and those that are true of each image"
-            )
+            raise ValueError("training contrasts triples, and needs their numbers and those true of each image")
         images_B1D, regions_BND, mask_BN = self.image_encoder.images_and_regions(features_BNF, lengths_B)
         captions = self._encode_captions(tokens_BL, token_lengths_B, components)
         numbers_T, true_BX = components.triple_numbers_T, components.true_triples_CX

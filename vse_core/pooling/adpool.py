@@ -20,11 +20,10 @@ class AdaptivePooling(Pooling):
     every dimension takes a softmax of its own values, a soft maximum (equation (4)); a last linear layer balances the
     two (equation (5)).
 
-    Differs from the paper: its token weights are one scalar per rank, and neither linear layer has a bias; that is
-    ``variant="paper"``. The released code gives every rank and dimension a weight of its own, from a linear layer of
-    full width with a bias and a ReLU; that is ``variant="release"``. It also lets the zero rows of padding take part
-    in the token softmax, so that an embedding depends on what else is in its batch. ``variant="corrected"``, the
-    default, is the release with padding left out, and equal to it without any; their weights are exchangeable.
+    Differs from the paper, ``variant="paper"``: its token weights are one scalar per rank, and neither linear layer has
+    a bias. ``release``, the released code, gives every rank and dimension a weight, from a linear layer of full width
+    with a bias and a ReLU; it also lets the zero rows of padding take part in the token softmax. ``corrected`` is the
+    release with padding left out; their weights are exchangeable.
 
     The ablations fix the balance: ``token_share`` is the weight of the token level, 1 leaves the embedding level out
     and 0 the token level (table 3), and ``"random"`` draws it once, when the aggregator is built (appendix C, table

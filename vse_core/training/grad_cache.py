@@ -23,13 +23,11 @@ class ChunkedModel(nn.Module):
     """Encode a batch chunk by chunk, holding the activations of one chunk of pairs only (GradCache, Gao et al. 2021).
 
     Chunks are encoded without keeping what their gradients need, and once more in the backward pass, with the same
-    random numbers: a second forward pass is the price. The gradients are those of the batch encoded at once, over
-    several processes too (DistributedDataParallel is around this module).
+    random numbers. The gradients are those of the batch encoded at once, over several processes too
+    (DistributedDataParallel is around this module), but for dropout, which draws other numbers.
 
     Batch norm: the statistics of a region encoder's MLP are those of the global batch. Their sums over the chunks are
     taken before anything is encoded, at the price of a third pass up to there, and take part in the gradient.
-
-    Differs from the batch encoded at once: dropout draws other numbers, as it does on another number of processes.
 
     The model is called with ``chunk_size`` pairs, slices of its inputs' rows, and gives outputs that
     :func:`~vse_core.outputs.join_outputs` concatenates. If a module around the towers compares the complete batch

@@ -1,6 +1,6 @@
 """Mixed precision: autocast, and the scaling that float16's gradients need."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +15,8 @@ class MixedPrecision:
 
     Gradients of float16 would vanish below 6e-8: the loss is multiplied by a scale before the backward pass, and the
     gradients are divided by it after. A step whose gradients overflow is left out and halves the scale; 2000 steps
-    without one double it (Micikevicius et al. 2018, sections 3.1 and 3.2). bfloat16 has the range of float32.
+    without one double it (Micikevicius et al. 2018, sections 3.1 and 3.2): the `scaler`, which does nothing in other
+    precisions. bfloat16 has the range of float32.
 
     `name` is ``float32``, ``tf32`` (of which :func:`~vse_core.precision.use_tf32` tells the GPU), ``bf16`` or ``fp16``;
     ``bf16`` on a GPU that does not compute in it is a ValueError.
@@ -26,33 +27,12 @@ class MixedPrecision:
         if name == "bf16" and self._device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
             raise ValueError(f"{torch.cuda.get_device_name()} does not compute in bf16; train in fp16 or float32")
         self._dtype = _TYPES.get(name)
-        self._scaler = torch.amp.GradScaler(self._device, enabled=name == "fp16")
+        self.scaler = torch.amp.GradScaler(self._device, enabled=name == "fp16")
 
     def autocast(self) -> torch.autocast:
         """Return the context to call the model in; the loss needs none."""
         return torch.autocast(self._device, dtype=self._dtype, enabled=self._dtype is not None)
 
-    def scaled(self, loss: Tensor) -> Tensor:
-        """Scale the loss, for its gradients."""
-        return self._scaler.scale(loss)
-
-    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Divide an optimiser's gradients by the scale."""
-        self._scaler.unscale_(optimizer)
-
     def scale(self, like: Tensor) -> Tensor:
-        """Return the factor of a step's loss on the device, 1 without scaling; to be called before :meth:`adapt`."""
-        return self._scaler.scale(torch.ones_like(like)) if self._scaler.is_enabled() else torch.ones_like(like)
-
-    def adapt(self) -> None:
-        """Halve or double the scale, depending on overflow in the step."""
-        self._scaler.update()
-
-    def state(self) -> dict[str, Any]:
-        """Return the state of the scale; empty without scaling."""
-        return self._scaler.state_dict()
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Restore the scale of an interrupted run, if it had one."""
-        if self._scaler.is_enabled() and state:
-            self._scaler.load_state_dict(state)
+        """Return the factor of a step's loss on the device, 1 without scaling; call it before the scaler's update."""
+        return self.scaler.scale(torch.ones_like(like))

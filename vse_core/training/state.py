@@ -22,7 +22,7 @@ class Progress:
 
     The learning rate, the sampler and all randomness are functions of the seed and these numbers. ``history`` has the
     metrics of every finished epoch, ``rsum`` among them; ``learned`` what the loss itself learns, by name; ``scaler``
-    the state of fp16's scaling (:meth:`~vse_core.training.mixed_precision.MixedPrecision.state`).
+    the state of fp16's scaling (:class:`~vse_core.training.mixed_precision.MixedPrecision`).
     """
 
     epoch: int = 0

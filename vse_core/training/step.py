@@ -6,9 +6,9 @@ decided on the device, and read afterwards.
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -90,25 +90,22 @@ def training_step(
     results = []
     for number, local in enumerate(local_batches, start=1):
         # Processes exchange gradients once, after the last batch; sharded ones after each, of which none has them all.
-        with _no_exchange(model) if number < len(local_batches) else nullcontext():
+        waits = isinstance(model, DistributedDataParallel) and number < len(local_batches)
+        with cast(DistributedDataParallel, model).no_sync() if waits else nullcontext():
             with precision.autocast():
                 output = model(*local.inputs)
             result = loss.from_local_batch(output, local.image_ids_b, local.counts)
-            precision.scaled(result.total / len(local_batches)).backward()
+            precision.scaler.scale(result.total / len(local_batches)).backward()
         results.append(result)
     total, parts = _mean(results)
-    precision.unscale(optimizer)
+    precision.scaler.unscale_(optimizer)
     average_gradients(loss)
     learned = [*model.parameters(), *loss.parameters()]
     gradient_norm = clip_gradients(learned, gradient_clip)
     scale = precision.scale(total)
     step_if_finite(optimizer, total.isfinite() & gradient_norm.isfinite())
-    precision.adapt()
+    precision.scaler.update()
     return StepResult(total, parts, gradient_norm, scale)
-
-
-def _no_exchange(model: nn.Module) -> AbstractContextManager[None]:
-    return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
 
 def _mean(results: Sequence[LossResult]) -> tuple[Tensor, dict[str, Tensor]]:

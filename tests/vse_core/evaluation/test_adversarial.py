@@ -98,7 +98,6 @@ def test_a_model_blind_to_the_attack_gains_nothing(protocol: AttackProtocol, eac
         (10, [1] * 9 + [2], "shared", "11 in all"),
         (10, [1] * 5, "own", "5 counts"),
         (10, [-1, 2] * 2 + [1] * 6, "own", "none may be below 0"),
-        (10, 1, "mine", "unknown protocol 'mine'; use one of shared, own"),
     ],
 )
 def test_misfits_are_refused(attacks: int, per_caption: int | list[int], protocol: AttackProtocol, message: str):

@@ -14,7 +14,7 @@ from tests.vse_core.training.tiny_unified import (
     unified_batch,
 )
 from vse_core.encoders.components import combine
-from vse_core.evaluation.embedding import embed, embed_images, embed_texts
+from vse_core.evaluation.embedding import embed
 from vse_core.models import build_model
 from vse_core.models.components import Components
 
@@ -124,8 +124,8 @@ def test_every_parameter_has_a_gradient_whatever_components_are_missing(missing:
 def test_evaluation_sees_the_interface_of_two_towers() -> None:
     model = tiny_unified().eval()
     features, elements, tokens, lengths = random_pairs(6, torch.Generator().manual_seed(0))
-    assert embed_images(model, [(features, elements)]).shape == (6, 1, 8)
-    assert embed_texts(model, [(tokens, lengths)]).shape == (6, 8)
+    assert embed(model, model.encode_images, [(features, elements)]).shape == (6, 1, 8)
+    assert embed(model, model.encode_texts, [(tokens, lengths)]).shape == (6, 8)
 
 
 def test_halves_of_all_batches_mix_into_the_captions() -> None:
@@ -136,7 +136,7 @@ def test_halves_of_all_batches_mix_into_the_captions() -> None:
     assert (len(sentences_CD), composed_CKD.shape, has_CK.shape) == (12, (12, 4, 8), (12, 4))
     for model.alpha in (0.0, 0.3, 1.0):
         mixed = combine(sentences_CD, composed_CKD[:, 0], has_CK[:, 0], model.alpha)
-        torch.testing.assert_close(mixed, embed_texts(model, batches))
+        torch.testing.assert_close(mixed, embed(model, model.encode_texts, batches))
 
 
 @torch.no_grad()

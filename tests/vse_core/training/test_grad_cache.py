@@ -107,7 +107,9 @@ def test_random_numbers_go_on_after_a_step_as_if_nothing_had_been_encoded_twice(
 def test_both_times_in_the_same_precision(name: str):
     model, precision = with_dropout().float(), MixedPrecision(name)
     if name == "fp16":
-        precision.load_state(precision.state() | {"scale": 64.0})  # the first one makes gradients overflow
+        precision.scaler.load_state_dict(
+            precision.scaler.state_dict() | {"scale": 64.0}
+        )  # the first one makes gradients overflow
     expected = gradients(AllActivations(model, 3), precision=precision)
     found = gradients(ChunkedModel(model, 3), precision=precision)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)

@@ -33,7 +33,7 @@ class Run:
         self.optimizer = build_optimizer(self.model, 5e-3, 0.01)
         self.precision = MixedPrecision(precision)
         if scale is not None:
-            self.precision.load_state(self.precision.state() | {"scale": scale})
+            self.precision.scaler.load_state_dict(self.precision.scaler.state_dict() | {"scale": scale})
 
     def step(self, seed: int, spoil: float | None = None):
         inputs, ids = self.make_batch(SIZE, seed)
@@ -99,11 +99,11 @@ def test_a_resumed_run_goes_on_with_the_scale(tmp_path: Path):
     first = Run("infonce", "fp16", 2.0**20)
     for seed in range(6):
         first.step(seed)
-    save_state(optimizer_tensors(first.optimizer), Progress(scaler=first.precision.state()), tmp_path)
+    save_state(optimizer_tensors(first.optimizer), Progress(scaler=first.precision.scaler.state_dict()), tmp_path)
     json.loads((tmp_path / "progress.json").read_text())
     second = Run("infonce", "fp16")
     second.model.load_state_dict(first.model.state_dict())
-    second.precision.load_state(load_state(second.optimizer, tmp_path).scaler)
+    second.precision.scaler.load_state_dict(load_state(second.optimizer, tmp_path).scaler)
     assert [second.step(seed).loss.item() for seed in range(6, 16)] == losses[6:]
 
 
