@@ -38,7 +38,7 @@ class HgrDataset:
         names = sorted(self._names.glob(f"*{_NAMES_ENDING}"))
         if not names:
             raise DatasetError(
-                f"hgr dataset, 'root': no SPLIT{_NAMES_ENDING} in {self._names}; name the folder of one set"
+                f"hgr dataset, 'root': no SPLIT{_NAMES_ENDING} in {self._names}; name one set's folder"
             )
         self.splits = tuple(path.name.removesuffix(_NAMES_ENDING) for path in names)
 

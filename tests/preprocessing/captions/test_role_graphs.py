@@ -126,5 +126,5 @@ def test_what_is_missing_says_where_role_graphs_come_from(tmp_path: Path) -> Non
 @pytest.mark.parametrize("caption", ["a man fries", " "])
 def test_graphs_of_other_captions_are_refused(tmp_path: Path, caption: str) -> None:
     graphs = read(tmp_path, {caption: [NODES, EDGES]})
-    with pytest.raises(RoleGraphError, match="cut at spaces, do not fit its graph"):
+    with pytest.raises(RoleGraphError, match="cut at spaces, do not fit its role graph"):
         RoleGraphTable.build([caption], graphs)
