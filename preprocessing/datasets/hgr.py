@@ -37,9 +37,7 @@ class HgrDataset:
         self._features = require_folder(folder / "ordered_feature" / "SA" / network, "hgr dataset, 'network'")
         names = sorted(self._names.glob(f"*{_NAMES_ENDING}"))
         if not names:
-            raise DatasetError(
-                f"hgr dataset, 'root': no SPLIT{_NAMES_ENDING} in {self._names}; name one set's folder"
-            )
+            raise DatasetError(f"hgr dataset, 'root': no SPLIT{_NAMES_ENDING} in {self._names}; name one set's folder")
         self.splits = tuple(path.name.removesuffix(_NAMES_ENDING) for path in names)
 
     def records(self, split: str) -> Iterator[Record]:
