@@ -19,9 +19,8 @@ from pipelines.inference.image_inputs import image_source, misfit, set_size
 from pipelines.inference.text_embedder import TextEmbedder
 from pipelines.kinds import TextEncoderConfig, saved_kind
 from pipelines.kinds.inputs import SplitData
-from pipelines.retrieval.contact_sheet import contact_sheet
 from pipelines.retrieval.gallery import Gallery, build_gallery, with_photographs
-from pipelines.retrieval.hits import own_queries
+from pipelines.retrieval.hits import contact_sheet, own_queries
 from pipelines.runtime.stage import StageDir, StageError
 from pipelines.schema.captions import PoolsConfig
 from pipelines.tracking import Tracker

@@ -14,9 +14,8 @@ import torch
 from pipelines.evaluation.evaluator import pooling_figures
 from pipelines.inference.embedder import QueryError
 from pipelines.paper_figures.registered_model import RegisteredModel
-from pipelines.retrieval.contact_sheet import contact_sheet
 from pipelines.retrieval.gallery import with_photographs
-from pipelines.retrieval.hits import own_queries
+from pipelines.retrieval.hits import contact_sheet, own_queries
 from pipelines.runtime.stage import StageError
 from preprocessing.features.images import load_image
 from vse_core.evaluation.intra_class import caption_similarities, plot_caption_similarity

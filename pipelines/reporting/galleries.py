@@ -12,9 +12,8 @@ import pyarrow.parquet
 from markupsafe import Markup
 
 from pipelines.reporting.run import Run
-from pipelines.retrieval.contact_sheet import sheet_rows_html
 from pipelines.retrieval.gallery import Gallery, GalleryError, with_photographs
-from pipelines.retrieval.hits import SheetRow, own_queries, own_query
+from pipelines.retrieval.hits import SheetRow, own_queries, own_query, sheet_rows_html
 from pipelines.retrieval.options import Target
 
 _SAMPLE, _EXTREMES = 4, 3

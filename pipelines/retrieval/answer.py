@@ -15,8 +15,7 @@ from rich.table import Table
 from torch import Tensor
 
 from pipelines.inference.embedder import QueryError
-from pipelines.retrieval.contact_sheet import contact_sheet
-from pipelines.retrieval.hits import SheetRow
+from pipelines.retrieval.hits import SheetRow, contact_sheet
 from pipelines.retrieval.image_gallery import newer_model
 from pipelines.retrieval.options import Kind, Target, default_tracking_uri
 from pipelines.retrieval.search_model import SearchError, SearchModel, load_search_model

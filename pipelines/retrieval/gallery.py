@@ -216,7 +216,9 @@ def _require_same_images(own: Iterable[str], others: Sequence[str]) -> None:
 
 def _matching_captions(record: Record, other: Record) -> list[int]:
     """Return the index in a record of each caption of another record of the same image."""
-    own, wanted = ([_words(caption.text) for caption in each.captions] for each in (record, other))
+    own, wanted = (
+        [re.findall(r"[^\W_]+", caption.text.casefold()) for caption in each.captions] for each in (record, other)
+    )
     if sorted(own) != sorted(wanted):
         differing = next((words for words in wanted if words not in own), wanted[0] if wanted else [])
         raise GalleryError(
@@ -226,10 +228,6 @@ def _matching_captions(record: Record, other: Record) -> list[int]:
     indices = iter(sorted(range(len(own)), key=own.__getitem__))
     by_rank = {rank: next(indices) for rank in sorted(range(len(wanted)), key=wanted.__getitem__)}
     return [by_rank[rank] for rank in range(len(wanted))]
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"[^\W_]+", text.casefold())
 
 
 def _record_from_json(item: dict[str, Any]) -> Record:

@@ -1,14 +1,25 @@
-"""Hits: the images or captions of a gallery that a query finds, and rows of queries with their hits.
+"""Hits: the images or captions of a gallery that a query finds; contact sheets of queries with their hits.
+
+A contact sheet is one HTML page that needs no other file. A relevant result carries a green frame and a tick, an
+irrelevant one a grey frame and an orange cross, so that they can be told apart without colours. An image that cannot be
+read is replaced by its name.
 
 V views of a query, D embedding.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+
+from markupsafe import Markup
 
 from pipelines.retrieval.gallery import Gallery
 from pipelines.retrieval.options import Target
+from pipelines.templates.render import data_uri, render
+from preprocessing.features.images import ImageError, fitted, image_bytes, load_image
 from vse_core.evaluation.nearest import top_k
+
+_THUMBNAIL = 176  # pixels of the longer side
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +99,22 @@ def own_queries(gallery: Gallery, target: Target, queries: int = 6, k: int = 5) 
     if target == "captions":
         return [own_query(gallery, target, image, k) for image in images]
     return [own_query(gallery, target, first_caption[image], k) for image in images if image in first_caption]
+
+
+def contact_sheet(title: str, rows: Sequence[SheetRow]) -> bytes:
+    """Return the rows as a page in UTF-8; of the name of a file that is not UTF-8 the odd bytes are spelt out."""
+    page = render("sheet.html", title=title, rows=sheet_rows_html(rows, 2 * _THUMBNAIL))
+    return page.encode(errors="backslashreplace")
+
+
+def sheet_rows_html(rows: Sequence[SheetRow], pixels: int = _THUMBNAIL) -> Markup:
+    """Return the rows as a part of a page based on `base.html`, with images whose longer side has `pixels`."""
+    return render("sheet_rows.html", rows=rows, thumbnail=partial(_thumbnail_uri, pixels=pixels))
+
+
+def _thumbnail_uri(uri: str, pixels: int) -> str | None:
+    try:
+        image = fitted(load_image(uri), pixels)
+    except ImageError:
+        return None
+    return data_uri(image_bytes(image, "JPEG", quality=85), "jpeg")

@@ -123,7 +123,11 @@ def replicas_on_ray(model: str, tracking_uri: str, scale: Scale) -> Iterator[Rep
         except RuntimeError as error:
             raise StageError(f"the service does not start: {_last_line(str(error))}") from error
 
-    with _connected() as is_ours:
+    was_connected = cluster.is_connected()
+    is_ours = not (was_connected or os.environ.get("RAY_ADDRESS"))
+    os.environ.update(ray_internals.SERVE_SETTINGS)
+    try:
+        cluster.connect(None)
         _require_authentication()
         _require_no_serve()
         _require_room(scale)
@@ -136,16 +140,6 @@ def replicas_on_ray(model: str, tracking_uri: str, scale: Scale) -> Iterator[Rep
         finally:
             if not is_ours:  # else it ends with the cluster
                 serve.shutdown()
-
-
-@contextmanager
-def _connected() -> Iterator[bool]:
-    """Be connected to Ray within a ``with`` statement, which is told whether the cluster is started and ended here."""
-    was_connected, address = cluster.is_connected(), os.environ.get("RAY_ADDRESS") or None
-    os.environ.update(ray_internals.SERVE_SETTINGS)
-    try:
-        cluster.connect(address)
-        yield not (was_connected or address)
     finally:
         if not was_connected:
             cluster.disconnect()

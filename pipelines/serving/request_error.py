@@ -1,7 +1,5 @@
 """The refusal of a request: a status and one message, which is all that leaves the service."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from starlette.responses import JSONResponse
@@ -11,14 +9,9 @@ class RequestError(Exception):
     """A refused request: a 4xx status if the client can fix it, 503 if it can try again, and one message."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.headers = dict(headers or {})
-
-    def __reduce__(self) -> tuple[type[RequestError], tuple[int, str, dict[str, str]]]:
-        """Pickle the arguments, which a replica sends to the application."""
-        return type(self), (self.status, self.message, self.headers)
+        # The arguments, by which it is pickled: a replica sends it to the application.
+        super().__init__(status, message, headers)
+        self.status, self.message, self.headers = status, message, headers
 
     def response(self) -> JSONResponse:
         """Return `{"error": message}`."""

@@ -22,8 +22,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from pipelines.retrieval.contact_sheet import contact_sheet
-from pipelines.retrieval.hits import Hit, SheetRow
+from pipelines.retrieval.hits import Hit, SheetRow, contact_sheet
 from pipelines.retrieval.options import default_tracking_uri
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,10 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
-from pipelines.retrieval import contact_sheet as sheets
-from pipelines.retrieval.contact_sheet import contact_sheet
+from pipelines.retrieval import hits
 from pipelines.retrieval.gallery import Gallery
-from pipelines.retrieval.hits import Hit, SheetRow, as_hits, own_queries, own_query
+from pipelines.retrieval.hits import Hit, SheetRow, as_hits, contact_sheet, own_queries, own_query
 from preprocessing.datasets import Caption, Record
 from preprocessing.features.images import ImageError
 
@@ -23,7 +22,7 @@ def _images(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ImageError("no such file")
         return Image.new("RGB", (5000, 1) if "narrow" in uri else (40, 20), "blue")
 
-    monkeypatch.setattr(sheets, "load_image", load)
+    monkeypatch.setattr(hits, "load_image", load)
 
 
 def gallery(images: int = 3) -> Gallery:
