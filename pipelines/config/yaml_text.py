@@ -28,7 +28,6 @@ class _StrictLoader(yaml.SafeLoader):
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return a mapping; refuse one with a key twice."""
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = str(self.construct_object(key_node, deep=True))
@@ -68,8 +67,7 @@ def read_yaml(path: Path) -> Any:
 def load_yaml(text: str) -> Any:
     """Return the values of a YAML text; whatever is wrong with it is a ValueError with one line.
 
-    It may name values once and repeat them (`&name`, `*name`), but not more than a person would: a few lines can stand
-    for billions of values, or for one that contains itself.
+    By names (`&name`, `*name`) a few lines can stand for billions of values, or for one that contains itself: refused.
     """
     try:
         loader = _StrictLoader(text)

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,14 +34,6 @@ EXTRACTOR = "extractor.json"
 WEIGHTS = "weights"
 
 _IMAGES_AT_ONCE = 32
-
-
-@runtime_checkable
-class RegionReader(Protocol):
-    """An image encoder that embeds each feature by itself."""
-
-    def regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Return unit vectors of the regions, and the mask of those that are there."""
 
 
 @dataclass(frozen=True)
@@ -154,14 +146,14 @@ class Embedder:
 
         Raises QueryError for an unreadable image, ValueError if the model takes images, or places are unknown.
         """
-        encoder = self.model.image_encoder
-        if not isinstance(encoder, RegionReader):
+        embed_regions = getattr(self.model.image_encoder, "regions", None)
+        if embed_regions is None:
             raise ValueError("the model takes images, not features of regions: its regions cannot be embedded")
         (stored,) = next(self._read([uri]))
         features_1NF, lengths_1 = model_inputs(self.model, [stored])
         (image_KD,) = self._embed([[stored]])
         with torch.inference_mode():
-            regions, _ = encoder.regions(features_1NF.to(self.device), lengths_1.to(self.device))
+            regions, _ = embed_regions(features_1NF.to(self.device), lengths_1.to(self.device))
         regions_PND = regions.cpu().reshape(-1, *regions.shape[-2:])
         if isinstance(stored, RegionFeatures) and stored.grid is not None:
             rows, columns, others = stored.grid

@@ -26,13 +26,6 @@ class PixelEncoder(Protocol):
         """Keep the network as it is, or train it."""
 
 
-@runtime_checkable
-class FeatureReader(Protocol):
-    """An image encoder that takes sets of features."""
-
-    feature_dim: int
-
-
 def pixel_format(model: Model) -> PixelFormat | None:
     """Return the format of the pixels that a model takes; None if it takes features."""
     encoder = model.image_encoder
@@ -43,8 +36,8 @@ def pixel_format(model: Model) -> PixelFormat | None:
 
 def feature_width(model: Model) -> int | None:
     """Return F, the width of the features that a model takes; None if it takes pixels."""
-    encoder = model.image_encoder
-    return encoder.feature_dim if isinstance(encoder, FeatureReader) else None
+    width: int | None = getattr(model.image_encoder, "feature_dim", None)
+    return width
 
 
 def model_inputs(model: Model, stored: Sequence[Any]) -> tuple[Tensor, Tensor]:

@@ -29,8 +29,7 @@ class SplitPaths:
 class SplitData:
     """The reader of a split, and the directory of its captions' scene graphs; None if nothing reads them.
 
-    `tokens` of its captions, and the directory of `tables` that a kind makes of them, are there once training has
-    chosen what encodes captions.
+    `tokens` of its captions, and the directory of a kind's `tables`, are there once captions have an encoder.
     """
 
     reader: ShardReader

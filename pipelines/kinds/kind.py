@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 class ModelKind:
     """A kind of model, by the settings that belong to it alone; None for two-tower models, which share theirs.
 
-    `title` is the published system, for messages. `module` is imported when a model is trained or used, and has a
-    `BEHAVIOUR`. Models with embeddings can be indexed, searched and registered. `reads_graphs`: training reads scene
-    graphs of captions; `augments_captions`: their words may be replaced and deleted in training. `versions` are those
-    of what is prepared for training, for its fingerprint.
+    `title` is the published system. `module`, imported when a model is trained or used, has a `BEHAVIOUR`. Models with
+    embeddings can be indexed, searched and registered. `reads_graphs`: training reads scene graphs of captions, whose
+    words it may replace if it `augments_captions`. `versions` are those of what is prepared, for the fingerprint.
     """
 
     title: str

@@ -96,8 +96,7 @@ def unreadable(reference: str, uri: str) -> str | None:
 
 def _require_loadable(name: str, version: int, uri: str) -> None:
     """Raise StageError if a version cannot be loaded: nobody could search with such a champion."""
-    problem = unreadable(f"{name}/{version}", uri)
-    if problem is not None:
+    if problem := unreadable(f"{name}/{version}", uri):
         raise StageError(f"{NAME}: {name}/{version} cannot be champion, as it cannot be loaded: {problem}")
 
 

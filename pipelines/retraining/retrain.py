@@ -162,6 +162,7 @@ def _is_champion(decision: Decision) -> bool:
 def _data_record(plans: Plans, split: str, growth: DatasetDiff) -> dict[str, Any]:
     """Return the size of a split, what is new in it, and how many of its shards were reused."""
     manifests = {name: manifest_in(plan.outputs[split]) for name, plan in plans.items() if split in plan.shards}
+    counts = {name: {**manifest, **manifest["counts"]} for name, manifest in manifests.items()}
     extracted = manifests["extract"]
     return {
         **asdict(growth),
@@ -169,13 +170,8 @@ def _data_record(plans: Plans, split: str, growth: DatasetDiff) -> dict[str, Any
         "images": extracted["counts"]["images"],
         "captions": extracted["counts"]["captions"],
         "skipped": len(extracted["skipped"]),
-        "shards": {name: _shards(manifest) for name, manifest in manifests.items()},
+        "shards": {name: {"all": each["shards"], "reused": each["reused_shards"]} for name, each in counts.items()},
     }
-
-
-def _shards(manifest: dict[str, Any]) -> dict[str, int]:
-    counts = {**manifest, **manifest["counts"]}
-    return {"all": counts["shards"], "reused": counts["reused_shards"]}
 
 
 def _log(record: dict[str, Any], tracker: Tracker) -> None:

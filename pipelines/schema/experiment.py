@@ -6,9 +6,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Experiment:
-    """Where runs are recorded, and what is kept of them on this machine.
+    """The MLflow server or database of runs, and the folder of a new experiment's artifacts, if not the server's.
 
-    `uri` is the MLflow server or database. A new experiment keeps `artifacts` there; None if the server decides.
     `work_dir` has run ids and what MLflow has not received yet. The names of runs begin with `run_name`.
     """
 
