@@ -120,10 +120,6 @@ class StageDir:
         path = self.path / MANIFEST
         return _manifest(path.read_bytes() if path.is_file() else self.mirror.read(path), path)
 
-    def stored(self) -> set[str]:
-        """Return the names of its files on the storage, at any depth; none without a storage."""
-        return set(self.mirror.stored(self.path))
-
     def pull(self, wanted: Callable[[str], bool] = lambda _: True) -> None:
         """Copy the files that only the storage has to this machine; does nothing without a storage.
 

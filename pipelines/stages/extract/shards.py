@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel
 
@@ -64,7 +63,7 @@ def shard_plan(
 
 def missing_shards(directory: StageDir, shards: Iterable[Path], extra: Extra | None = None) -> list[Path]:
     """Return the shards that are not complete, neither here nor on the storage."""
-    stored, expected = directory.stored(), directory.fingerprint
+    stored, expected = directory.mirror.stored(directory.path).keys(), directory.fingerprint
     return [
         path
         for path in shards
@@ -119,12 +118,12 @@ def reuse_shards(shards: ShardSet, version: Version, extra: Extra | None = None)
     directory.create()
     record = directory.path.parent / f"newest-{version.settings[:16]}.json"
     last = _read(mirror.read(record), record)
-    if last is not None and last["fingerprint"] == directory.fingerprint:
-        return len(last["taken"])
+    if last is not None and last.fingerprint == directory.fingerprint:
+        return len(last.taken)
     common: list[str] = []
     if last is not None:
-        earlier = replace(directory, fingerprint=require_inner_name(last["fingerprint"], str(record), StageError))
-        same = [name for name, content in version.contents.items() if last["contents"].get(name) == content]
+        earlier = replace(directory, fingerprint=require_inner_name(last.fingerprint, str(record), StageError))
+        same = [name for name, content in version.contents.items() if last.contents.get(name) == content]
         common = _complete(earlier, same, extra)
         missing = {path.name for path in missing_shards(directory, shards.paths, extra)}
         _copy(earlier, directory, missing.intersection(common), extra)
@@ -143,12 +142,12 @@ class _Newest(BaseModel):
     taken: list[str]
 
 
-def _read(data: bytes | None, record: Path) -> dict[str, Any] | None:
+def _read(data: bytes | None, record: Path) -> _Newest | None:
     """Return the newest version; None if there is none, or a damaged record: then shards are made, not reused."""
     if data is None:
         return None
     try:
-        return _Newest.model_validate(unsealed(parse_json(data), record)).model_dump()
+        return _Newest.model_validate(unsealed(parse_json(data), record))
     except ValueError as error:
         log.warning("%s is damaged (%s): no shard of an earlier version is reused", record, reason(error))
         return None
@@ -156,7 +155,7 @@ def _read(data: bytes | None, record: Path) -> dict[str, Any] | None:
 
 def _complete(earlier: StageDir, names: list[str], extra: Extra | None) -> list[str]:
     if earlier.mirror.address is not None:
-        stored = earlier.stored()
+        stored = earlier.mirror.stored(earlier.path).keys()
         return [name for name in names if {file.name for file in shard_files(earlier.path / name, extra)} <= stored]
     return [name for name in names if is_complete(earlier.path / name, earlier.fingerprint, extra)]
 
