@@ -6,7 +6,7 @@ Shapes: B batch, N set elements or grid cells, F feature width, S side of the pi
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,19 +30,6 @@ _DROP: dict[SizeAugmentation, Callable[[int, np.random.Generator], npt.NDArray[n
 }
 # Batches alive at once in training: two prefetched, one in preparation, the consumer's and its last one.
 _ALIVE = 5
-
-
-class ImageSource(Protocol):
-    """Gives the two tensors of a batch's images: features and lengths, or pixels and mask; a row for each image."""
-
-    def __len__(self) -> int:
-        """Return the number of images."""
-
-    def unaugmented(self, images: Sequence[int]) -> Tensors:
-        """Return images without augmentation."""
-
-    def augmented(self, images: Sequence[int], epoch: int, samples: Sequence[int]) -> Tensors:
-        """Return images in training: the augmentation of each is a function of (seed, epoch, sample) alone."""
 
 
 @dataclass(eq=False)
@@ -154,3 +141,7 @@ class PixelSource:
         for _ in self._pool.map(fill, range(len(images))):
             pass  # raises what went wrong in a thread
         return torch.from_numpy(out_B3SS)
+
+
+ImageSource = FeatureSource | PixelSource
+"""The two tensors of a batch's images, a row for each. Augmentation is a function of (seed, epoch, sample) alone."""

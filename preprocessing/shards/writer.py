@@ -85,9 +85,11 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
                     continue
                 _check(sample, keys[-1] if keys else "", set(members) if keys else None)
                 for name, data in _encoded(sample):
-                    offset = _add(archive, f"{sample.key}.{name}", data)
+                    info = tarfile.TarInfo(f"{sample.key}.{name}")
+                    info.size = len(data)
                     table = members.setdefault(name, MemberTable([], []))
-                    table.offset.append(offset)
+                    table.offset.append(archive.offset + tarfile.BLOCKSIZE)
+                    archive.addfile(info, io.BytesIO(data))
                     table.size.append(len(data))
                     table.checksum.append(xxhash.xxh3_64_intdigest(data))
                 for name, grid in sample.grids.items():
@@ -147,13 +149,3 @@ def _encoded(sample: Sample) -> Iterator[tuple[str, bytes]]:
     yield from sorted(sample.files.items())
     text = json.dumps(sample.meta, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
     yield "json", text.encode()
-
-
-def _add(archive: tarfile.TarFile, name: str, data: bytes) -> int:
-    """Append a member; return the offset of its first byte."""
-    info = tarfile.TarInfo(name)
-    info.size = len(data)
-    info.mode = 0o644
-    offset = archive.offset + tarfile.BLOCKSIZE
-    archive.addfile(info, io.BytesIO(data))
-    return offset

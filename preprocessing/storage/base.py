@@ -33,11 +33,9 @@ class Entry:
 
 
 class Storage(Protocol):
-    """A folder. Names are relative to it; a file appears under its name when it is complete."""
+    """A folder, at an address. Names are relative to it; a file appears under its name when it is complete."""
 
-    @property
-    def address(self) -> str:
-        """Return the folder's address."""
+    address: str
 
     def list(self, folder: str = "") -> Iterator[Entry]:
         """Yield files in the folder or one inside it, at any depth, ordered by name."""

@@ -28,14 +28,7 @@ from urllib3.exceptions import HTTPError
 from preprocessing.storage.address import split_s3
 from preprocessing.storage.atomic import open_atomic
 from preprocessing.storage.base import Entry, StorageError
-from preprocessing.storage.s3_errors import (
-    ERRORS,
-    ChangedError,
-    DamagedError,
-    OutOfRangeError,
-    is_transient,
-    translated,
-)
+from preprocessing.storage.s3_errors import ERRORS, ChangedError, DamagedError, is_transient, translated
 
 log = logging.getLogger(__name__)
 
@@ -138,11 +131,8 @@ class S3Storage:
         return self._request("read", name, get)
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """Return a part of an object."""
-        try:
-            return self.read(name, Range=f"bytes={start}-{start + length - 1}") if length > 0 else b""
-        except OutOfRangeError:
-            return b""
+        """Return a part of an object, at least a byte; of one that ends in it what there is."""
+        return self.read(name, Range=f"bytes={start}-{start + length - 1}")
 
     def download(self, name: str, path: Path) -> None:
         """Copy an object to a local path, in parts if it is large."""

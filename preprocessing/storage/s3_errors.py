@@ -70,10 +70,6 @@ class ChangedError(Exception):
     """The object has another version than a conditional write asks for."""
 
 
-class OutOfRangeError(Exception):
-    """The object ends before the range that was asked for."""
-
-
 def is_transient(error: Exception) -> bool:
     """Return whether what failed may succeed the next time, besides what botocore repeats by itself."""
     # An answer that cannot be parsed was cut short; a failed download met an object that was replaced meanwhile.
@@ -89,8 +85,6 @@ def translated(error: Exception, what: str, address: str) -> Exception:
         return FileNotFoundError(f"there is no object {address}")
     if code in _CHANGED:
         return ChangedError()
-    if code == "InvalidRange":
-        return OutOfRangeError()
     failure = UnconditionalError if code == "NotImplemented" else StorageError
     return failure(f"cannot {what} {address} (S3 at {_endpoint()}): {_reason(error, code)}")
 

@@ -71,7 +71,7 @@ def load_transformers(options: NetworkOptions) -> Network:
     identity = {
         "config_sha256": _config_digest(model.config),
         "weights_sha256": weights_digest({name: t for name, t in model.state_dict().items() if name not in fresh}),
-        "processor": _settings(processor),
+        "processor": json.loads(processor.to_json_string()),
         "backend": _BACKEND,
     }
     size = options.image_size
@@ -115,7 +115,7 @@ def _short_edge(processor: Any) -> int | None:
     if hasattr(processor, "data_config"):  # timm's: the size that it then crops from
         sides, crop = processor.data_config["input_size"][1:], processor.data_config["crop_pct"]
         return int(max(sides) / crop) if processor.data_config["crop_mode"] == "center" else None
-    edge: int | None = _settings(processor).get("size", {}).get("shortest_edge")
+    edge: int | None = json.loads(processor.to_json_string()).get("size", {}).get("shortest_edge")
     return edge
 
 
@@ -127,11 +127,6 @@ def _normalization(processor: Any) -> Normalization:
     mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
     bgr = bool(getattr(processor, "do_flip_channel_order", False))
     return Normalization([value / scale for value in mean], [value / scale for value in std], bgr)
-
-
-def _settings(processor: Any) -> dict[str, Any]:
-    settings: dict[str, Any] = json.loads(processor.to_json_string())
-    return settings
 
 
 def _local_folder(weights: str) -> Path | None:
@@ -162,15 +157,8 @@ def _load_model(weights: str, config: Any, origin: dict[str, Any]) -> tuple[torc
     if getattr(config, "model_args", None):  # timm names the classes, which the network is built without
         config.model_args = {key: value for key, value in config.model_args.items() if key != "num_classes"}
     # TimmBackbone's own method takes the folder for the name of a network of timm.
-    model, report = PreTrainedModel.from_pretrained.__func__(
-        _network_class(config),
-        weights,
-        config=config,
-        dtype=torch.float32,
-        use_safetensors=True,
-        output_loading_info=True,
-        **origin,
-    )
+    options = {"config": config, "dtype": torch.float32, "use_safetensors": True, "output_loading_info": True}
+    model, report = PreTrainedModel.from_pretrained.__func__(_network_class(config), weights, **options, **origin)
     part = "vision_model." if hasattr(config, "text_config") else ""
     missing = {name.removeprefix(part) for name in report["missing_keys"] if name.startswith(part)}
     # The pooling head comes after last_hidden_state; many classifiers are published without it.
