@@ -21,16 +21,17 @@ from preprocessing.storage.atomic import write_json_atomic
 DESCRIBING: frozenset[AttributeKind] = frozenset({"adjective", "participle"})
 """Kinds of attributes that say what an object is like, rather than how many there are."""
 
-Pair = tuple[str, str]
-"""Attribute and object, by their base forms."""
+Ids = npt.NDArray[np.int32]
+Numbers = npt.NDArray[np.int64]
+
+Pair = tuple[str, str]  # attribute and object, by their base forms
 Triple = tuple[str, str, str]
 """Subject, relation and object; a relation may have several words: "stand in front of"."""
 
 RelationForm = Literal["words", "joined"]
 """How a model reads a relation: word by word, or as one word of the vocabulary."""
 
-NO_WORD = -1
-"""Fills triples up that have fewer words than others."""
+NO_WORD = -1  # fills triples up that have fewer words than others
 
 _RELATIONS = "relations.json"
 
@@ -101,7 +102,7 @@ class RelationTable:
             self._words.append(ids)
         return self._numbers[lemma]
 
-    def read(self, triples: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    def read(self, triples: Ids) -> Ids:
         """Replace the relations of triples (..., 3) by their words: (..., L), filled up with :data:`NO_WORD`."""
         used, index = np.unique(triples[..., 1], return_inverse=True)
         words = [self._words[number] for number in used.tolist()]
@@ -137,14 +138,14 @@ class ComponentTable:
         image_C: number of the caption's image, int64, ascending from 0.
     """
 
-    objects_O: npt.NDArray[np.int32]
-    pairs_A2: npt.NDArray[np.int32]
-    triples_T3: npt.NDArray[np.int32]
+    objects_O: Ids
+    pairs_A2: Ids
+    triples_T3: Ids
     relations: RelationTable
-    object_starts: npt.NDArray[np.int64]
-    pair_starts: npt.NDArray[np.int64]
-    triple_starts: npt.NDArray[np.int64]
-    image_C: npt.NDArray[np.int64]
+    object_starts: Numbers
+    pair_starts: Numbers
+    triple_starts: Numbers
+    image_C: Numbers
 
     @classmethod
     def build(
@@ -201,9 +202,7 @@ class ComponentTable:
         }
 
 
-def rows_of(
-    starts: npt.NDArray[np.int64], captions_B: npt.NDArray[np.integer]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def rows_of(starts: Numbers, captions_B: npt.NDArray[np.integer]) -> tuple[Numbers, Numbers, Numbers]:
     """Return the rows of some captions' components, each row's caption in the batch, and each caption's number of rows.
 
     Caption c has the rows from ``starts[c]`` up to ``starts[c + 1]``.
@@ -231,10 +230,10 @@ class _Rows:
                 self._ids.append(ids)
         self._starts.append(len(self._ids))
 
-    def ids(self) -> npt.NDArray[np.int32]:
+    def ids(self) -> Ids:
         """Return all components, a row each."""
         return np.array(self._ids, dtype=np.int32).reshape(-1, len(self._find))
 
-    def starts(self) -> npt.NDArray[np.int64]:
+    def starts(self) -> Numbers:
         """Return the first row of each caption, and the end."""
         return np.array(self._starts, dtype=np.int64)

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.captions.components import NO_WORD, ComponentTable, rows_of
+from preprocessing.captions.components import NO_WORD, ComponentTable, Ids, Numbers, rows_of
 from preprocessing.captions.pools import Pools
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.randomness import Stream, sample_rng
 
-Ids = npt.NDArray[np.int32]
-Numbers = npt.NDArray[np.int64]
 Draws = npt.NDArray[np.float64]
 
 # B or C captions of a batch; O objects, A pairs, T triples of all of them together; N negatives of each; L words of the

@@ -73,9 +73,8 @@ class Lexicon:
 class ImageWords:
     """The words of an image's captions (`texts`, as they are compared with others), and so those that are wrong for it.
 
-    A noun or an adjective is irrelevant if it is related to no noun and no attribute of any caption of the image, and
-    not a word of them either. A relation is irrelevant if no caption has one whose first word is related to its first,
-    where prepositions of one of VSE-C's classes count as related.
+    A noun or an adjective is irrelevant if it is neither a word of a caption of the image nor related to one of its
+    nouns or attributes; a relation, if its first word is not related to that of one of its relations.
     """
 
     def __init__(self, captions: Sequence[TokenizedCaption], lexicon: Lexicon) -> None:

@@ -22,7 +22,8 @@ from preprocessing.captions.adversarial.sentence import (
 from preprocessing.captions.graph import Attribute, SceneObject
 from preprocessing.randomness import UNIVSE_ATTACKS, attack_rng
 
-Change = Callable[[np.random.Generator], str | None]
+Rng = np.random.Generator
+Change = Callable[[Rng], str | None]
 """Makes a caption's text with a random change; None if this one came to nothing."""
 
 T = TypeVar("T")
@@ -60,7 +61,7 @@ def univse_attack(
             yield Adversarial(caption.image_id, caption.caption_id, attack, caption.text, texts, reason)
 
 
-def _pick(options: Sequence[T], rng: np.random.Generator) -> T:
+def _pick(options: Sequence[T], rng: Rng) -> T:
     return options[int(rng.integers(len(options)))]
 
 
@@ -97,7 +98,7 @@ def _relation_changes(caption: TokenizedCaption, words: ImageWords) -> tuple[lis
     found = [(span, verb_form(r.words, r.lemma)) for r in relations if (span := relation_span(caption, r)) is not None]
     if found:
 
-        def replace_relation(rng: np.random.Generator) -> str | None:
+        def replace_relation(rng: Rng) -> str | None:
             span, form = _pick(found, rng)
             return _exchange(caption, span, words.relations(form), rng)
 
@@ -110,21 +111,15 @@ def _relation_changes(caption: TokenizedCaption, words: ImageWords) -> tuple[lis
 _CHANGES = {"object": _object_changes, "attribute": _attribute_changes, "relation": _relation_changes}
 
 
-def _exchange(
-    caption: TokenizedCaption, span: tuple[int, int], choices: Sequence[str], rng: np.random.Generator
-) -> str | None:
-    if not choices:
-        return None
-    return rewrite(caption, [(*span, _pick(choices, rng).split())])
+def _exchange(caption: TokenizedCaption, span: tuple[int, int], choices: Sequence[str], rng: Rng) -> str | None:
+    return rewrite(caption, [(*span, _pick(choices, rng).split())]) if choices else None
 
 
-def _replace_noun(
-    caption: TokenizedCaption, words: ImageWords, thing: SceneObject, rng: np.random.Generator
-) -> str | None:
+def _replace_noun(caption: TokenizedCaption, words: ImageWords, thing: SceneObject, rng: Rng) -> str | None:
     return _exchange(caption, noun_span(caption, thing), words.nouns(frame_of(caption, thing)), rng)
 
 
-def _append_noun(caption: TokenizedCaption, words: ImageWords, rng: np.random.Generator) -> str | None:
+def _append_noun(caption: TokenizedCaption, words: ImageWords, rng: Rng) -> str | None:
     nouns = words.nouns("indefinite")
     if not nouns:
         return None
@@ -149,17 +144,13 @@ def _attribute_span(caption: TokenizedCaption, thing: SceneObject, attribute: At
     return find_words(caption, attribute.word, 0, len(caption.tokens))
 
 
-def _add_adjective(
-    caption: TokenizedCaption, words: ImageWords, thing: SceneObject, rng: np.random.Generator
-) -> str | None:
+def _add_adjective(caption: TokenizedCaption, words: ImageWords, thing: SceneObject, rng: Rng) -> str | None:
     start, _ = noun_span(caption, thing)
     choices = [f"{adjective} {caption.tokens[start]}" for adjective in words.adjectives()]
     return _exchange(caption, (start, start + 1), choices, rng)
 
 
-def _add_relation(
-    caption: TokenizedCaption, words: ImageWords, thing: SceneObject, rng: np.random.Generator
-) -> str | None:
+def _add_relation(caption: TokenizedCaption, words: ImageWords, thing: SceneObject, rng: Rng) -> str | None:
     _, end = noun_span(caption, thing)
     prepositions, nouns = words.relations("preposition"), words.nouns("indefinite")
     if not prepositions or not nouns or caption.tokens[end : end + 1] in (("'s",), ("'",)):

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from preprocessing.captions.scene_graph.lexicon import LEXICON, is_female, is_male, is_person
 from preprocessing.captions.scene_graph.tree import OWN_DETERMINERS, SUBJECTS, Tree
 
+# Of longer enumerations the first members count, which bounds the relations between two of them.
 GROUP_SIZE = 8
-"""Of longer enumerations the first members count, which bounds the relations between two of them."""
 
 OBJECTS = frozenset({"obj", "iobj"})
 _RELATIVE_CLAUSES = frozenset({"acl", "acl:relcl"})

@@ -40,11 +40,11 @@ class ParsedCaption(NamedTuple):
     """The graph of a caption, whose offsets count the tokens, and the problem in reading it, if any.
 
     Attributes:
-        tokens: that were parsed, of the cleaned caption as written, each with the blank that follows it, if any.
+        tokens: of the caption without control characters, HTML and runs of blanks, each with the blank behind it.
         graph: empty or partial if there was a problem.
-        problem: None, or the first that applies: "not English" (its graph is empty); "empty"
-            (nothing but blanks); "no words" (neither letters nor digits); "too long" (only the first MAX_TOKENS tokens
-            were read); "control characters" (read without these); "no objects" (it names no thing).
+        problem: the first that applies: "not English" (its graph is empty); "empty" (nothing but blanks); "no words"
+            (neither letters nor digits); "too long" (only the first MAX_TOKENS tokens were read); "control characters"
+            (read without these); "no objects" (it names no thing).
     """
 
     tokens: list[str]
@@ -53,10 +53,7 @@ class ParsedCaption(NamedTuple):
 
 
 def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -> Iterator[ParsedCaption]:
-    """Parse captions with a spaCy pipeline, one after another, and read a scene graph from each.
-
-    Control characters and HTML are removed and runs of blanks become one; no caption raises an error.
-    """
+    """Parse captions with a spaCy pipeline, in order, and read a scene graph from each; no caption raises an error."""
     lemmas = Lemmas(nlp)
     documents = (_document(nlp, text) for text in texts)
     for doc, problem in nlp.pipe(documents, as_tuples=True, batch_size=batch_size, disable=["lemmatizer"]):
@@ -121,7 +118,7 @@ def extract_graph(doc: Doc, lemmas: Lemmas | None = None) -> SceneGraph:
     relative clause and a verb that shares its subject with another one relate objects too; what is said of a noun by
     "is" is an attribute.
 
-    Offsets in the graph count the tokens. `lemmas` gives those of tokens that have none.
+    `lemmas` gives those of tokens that have none.
     """
     tree = read_tree(doc, lemmas)
     correct(tree)
