@@ -37,10 +37,8 @@ DEFAULT_CONFIG = Path(__file__).resolve().with_name("data") / "scenes.yaml"
 _IDENTIFIER = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 
 
-def _tracking_uri(uri: str | None) -> str | None:
+def _tracking_uri(uri: str) -> str:
     """Hide the secret of an address, and make the path to a database absolute: workers run in other folders."""
-    if uri is None:
-        return None
     if uri.startswith("sqlite:///"):
         return SecretAddress(f"sqlite:///{absolute(Path(uri.removeprefix('sqlite:///')))}")
     address = SecretAddress(uri)  # from here on no message shows its secret, that of the error neither
@@ -52,7 +50,7 @@ def _tracking_uri(uri: str | None) -> str | None:
 class TrackingConfig(Strict):
     """Where runs are recorded."""
 
-    uri: Annotated[str | None, AfterValidator(_tracking_uri)] = Field(
+    uri: Annotated[str, AfterValidator(_tracking_uri)] | None = Field(
         None,
         description="MLflow server or database; by default sqlite in work_dir, for one machine. A password in it stays "
         "on this machine, others take the address from MLFLOW_TRACKING_URI",
@@ -117,7 +115,7 @@ class RetrainConfig(Strict):
 class RayConfig(Strict):
     """Where the work runs."""
 
-    address: Annotated[str | None, AfterValidator(without_secret)] = Field(
+    address: Annotated[str, AfterValidator(without_secret)] | None = Field(
         None, min_length=1, description="HOST:PORT of a cluster; by default the job's own, else one on this machine"
     )
 

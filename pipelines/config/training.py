@@ -184,11 +184,7 @@ class EvaluationConfig(Strict):
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """The part of a configuration that a training process needs.
-
-    `feature` is the key of the features that the model reads; `eval_split` and `folds` are those of the evaluation
-    after each epoch.
-    """
+    """The part of a configuration that a training process needs; `feature` is the key of what the model reads."""
 
     seed: int
     model: ModelConfig

@@ -189,10 +189,7 @@ def default_device() -> str:
 
 
 def write_extractor(directory: Path, name: str, options: dict[str, Any]) -> None:
-    """Write what rebuilds an extractor elsewhere: `extractor.json`, and its weights if they are local.
-
-    The options are those of `build_extractor` besides the device.
-    """
+    """Write what rebuilds an extractor from options of `build_extractor`: `extractor.json`, and weights if local."""
     directory.mkdir(parents=True, exist_ok=True)
     weights = options.get("weights")
     if weights is not None and Path(weights).exists():

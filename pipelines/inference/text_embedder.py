@@ -27,8 +27,8 @@ _TEXTS_AT_ONCE = 256
 class TextEmbedder:
     """Embeds captions with a model (in evaluation mode) and the files next to it in the directory where it was saved.
 
-    Its `components` embed objects, attributes and relations; they are None for models without components. Raises
-    FileNotFoundError if a file is missing, ValueError where one cannot be read.
+    Its `components`, if any, embed objects, attributes and relations. Raises FileNotFoundError, or ValueError if a file
+    cannot be read.
     """
 
     def __init__(self, model: Model, directory: Path) -> None:

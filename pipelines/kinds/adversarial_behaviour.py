@@ -65,7 +65,6 @@ def _train_inputs(
 
 
 def _step_inputs(loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int) -> tuple[Any, ...]:
-    """Return the adversarial captions of the batch; none before their time has come."""
     assert isinstance(loss, VseCLoss)
     if step < loss.adversarial_after.steps(steps_per_epoch):
         return ()
@@ -88,7 +87,6 @@ def _write_adversarial_captions(graphs: Path, pools: Pools, seed: int, path: Pat
 
 
 def _write_tokens(directory: Path, reader: ShardReader, caption_encoder: CaptionEncoder) -> None:
-    """Write the tokens of the adversarial captions, which every training process maps."""
     AdversarialPool.encode(_adversarial_captions(directory / ADVERSARIAL, reader), caption_encoder).save(directory)
 
 

@@ -37,9 +37,7 @@ class RoleGraphTextEncoderConfig(WordReader):
     pooling: PoolingConfig = Field(description="aggregator of the GRU's outputs into the event (HGR-infinity: gpo)")
     word_dim: Size = Field(description="width of the word vectors (HGR: 300)")
     dropout: Float = Field(0.2, ge=0, lt=1, description="share of the words' values that training drops (HGR: 0.2)")
-    graph_dropout: Float = Field(
-        0.5, ge=0, lt=1, description="share of the edges' values that training drops (HGR: 0.5)"
-    )
+    graph_dropout: Float = Field(0.5, ge=0, lt=1, description="share of the edges' values to drop (HGR: 0.5)")
     layers: Size = Field(1, description="layers of attention over the edges (HGR: 1)")
 
     def missing_file(self) -> str | None:

@@ -58,7 +58,6 @@ def _write_tables(settings: KindSettings, split: SplitData, caption_encoder: Cap
 def _train_inputs(
     settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, run: Path
 ) -> CaptionInputs:
-    """Return the source of the components of a batch's captions, with negatives."""
     sampler = _negative_sampler(settings, train, _vocabulary(caption_encoder), run)
 
     def inputs(captions_B: npt.NDArray[np.int64], epoch: int, longest: int) -> dict[str, Tensor]:

@@ -97,9 +97,7 @@ class FeatureImageEncoderConfig(ImageEncoder):
     projections: Size = Field(
         1, description="linear projections without MLP, each a view by the same aggregator (released MV-VSE code: 2)"
     )
-    dropout: Float = Field(
-        0.0, ge=0, lt=1, description="share of projected values that training drops (HGR's code: 0.2)"
-    )
+    dropout: Float = Field(0.0, ge=0, lt=1, description="share of projected values to drop (HGR's code: 0.2)")
 
     def _misfits(self) -> Iterator[str]:
         if self.projections > 1 and (self.mlp or self.views > 1):
@@ -226,9 +224,7 @@ class BiGRUTextEncoderConfig(WordReader):
     pooling: PoolingConfig = Field(description="aggregator of the GRU's outputs")
     word_dim: Size = Field(description="width of the word vectors (VSE++ and VSE-infinity: 300)")
     directions: Literal[1, 2] = Field(2, description="1 reads forwards only (VSE++; then with `last` for the pooling)")
-    dropout: Float = Field(
-        0.0, ge=0, lt=1, description="share of the words' values that training drops (HGR's code: 0.2)"
-    )
+    dropout: Float = Field(0.0, ge=0, lt=1, description="share of the words' values to drop (HGR's code: 0.2)")
 
     start: GRUStart | None = Field(
         None,

@@ -60,9 +60,9 @@ def absolute(path: Path) -> Path:
         raise ValueError(f"{path}: this machine has no user {path.parts[0][1:]!r}; write the path out") from None
 
 
-def without_secret(address: str | None) -> str | None:
+def without_secret(address: str) -> str:
     """Refuse an address with a password or a token in it."""
-    if address is not None and secrets_in(address):
+    if secrets_in(address):
         raise ValueError("holds a password or token: leave it out; S3 takes its credentials from the environment")
     return address
 

@@ -33,10 +33,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Setting:
-    """The trainings of one setting: means and standard deviation, or the `problem` of one that failed.
-
-    The others alone would be too optimistic. `epochs` are the most of a training.
-    """
+    """The trainings of one setting: means, deviation and most epochs; no mean if one failed, for its `problem`."""
 
     settings: Mapping[str, Any]
     mean: float | None
