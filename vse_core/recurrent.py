@@ -48,21 +48,20 @@ def unpacked_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tenso
     places_1N = torch.arange(inputs_BNE.shape[1], device=inputs_BNE.device).unsqueeze(0)
     is_padding_BN1 = (places_1N >= lengths_B.unsqueeze(1)).unsqueeze(-1)
     inputs_BNE = inputs_BNE.masked_fill(is_padding_BN1, 0.0)
-    states_BNH = _forward_states(gru, "_l0", inputs_BNE)
+    states_BNH = _forward_states(gru, gru.all_weights[0], inputs_BNE)
     if gru.bidirectional:
         turned_BN = (lengths_B.unsqueeze(1) - 1 - places_1N).clamp(min=0)
-        backward_BNH = _forward_states(gru, "_l0_reverse", _at_places(inputs_BNE, turned_BN))
+        backward_BNH = _forward_states(gru, gru.all_weights[1], _at_places(inputs_BNE, turned_BN))
         states_BNH = (states_BNH + _at_places(backward_BNH, turned_BN)) / 2
     return states_BNH.masked_fill(is_padding_BN1, 0.0)
 
 
-def _forward_states(gru: nn.GRU, direction: str, inputs_BNE: Tensor) -> Tensor:
+def _forward_states(gru: nn.GRU, weights: list[nn.Parameter], inputs_BNE: Tensor) -> Tensor:
     """The states of one direction, whose weights cuDNN wants one behind the other in memory."""
-    weights = [getattr(gru, name + direction) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     together = torch.cat([weight.flatten() for weight in weights]).split([weight.numel() for weight in weights])
-    weights = [flat.view_as(weight) for flat, weight in zip(together, weights, strict=True)]
+    joined = [flat.view_as(weight) for flat, weight in zip(together, weights, strict=True)]
     start_1BH = inputs_BNE.new_zeros(1, len(inputs_BNE), gru.hidden_size)
-    states_BNH: Tensor = torch.gru(inputs_BNE, start_1BH, weights, True, 1, 0.0, gru.training, False, True)[0]
+    states_BNH: Tensor = torch.gru(inputs_BNE, start_1BH, joined, True, 1, 0.0, gru.training, False, True)[0]
     return states_BNH
 
 
@@ -78,10 +77,9 @@ def _padded(states: PackedSequence, length: int) -> Tensor:
 
 def _onnx_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
     """The states (B, N, H) by ONNX's operator, which takes lengths; PyTorch's exporter would unroll the steps."""
-    directions = ("_l0", "_l0_reverse") if gru.bidirectional else ("_l0",)
     weights, recurrent, biases_in, biases = (
-        torch.stack([_onnx_gates(getattr(gru, name + direction)) for direction in directions])
-        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        torch.stack([_onnx_gates(rows) for rows in of_directions])
+        for of_directions in zip(*gru.all_weights, strict=True)
     )
     batch, count, _ = inputs_BNE.shape
     states_NRBH = torch.onnx.ops.symbolic(
@@ -93,7 +91,7 @@ def _onnx_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
             "direction": "bidirectional" if gru.bidirectional else "forward",
         },
         dtype=inputs_BNE.dtype,
-        shape=(count, len(directions), batch, gru.hidden_size),
+        shape=(count, len(gru.all_weights), batch, gru.hidden_size),
     )
     return states_NRBH.mean(dim=1).transpose(0, 1)
 

@@ -114,12 +114,10 @@ def _require_same(network: Any, images: DualImageEncoder, texts: DualTextEncoder
     try:
         of_images = network.get_image_features(pixel_values=(pixels_BCHW - images.mean) / images.std).pooler_output
         of_texts = network.get_text_features(input_ids=tokens_CL).pooler_output
-        pairs = [
-            (of_images, images(pixels_BCHW, torch.ones(1, 1))[:, 0]),
-            (of_texts, texts(tokens_CL, torch.tensor([4]))),
-        ]
+        ours_BD, ours_CD = images(pixels_BCHW, torch.ones(1, 1))[:, 0], texts(tokens_CL, torch.tensor([4]))
     except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
         raise ValueError(f"{weights}: {type(network).__name__} cannot be used as a dual encoder ({error})") from error
+    pairs = ((of_images, ours_BD), (of_texts, ours_CD))
     if not all(torch.allclose(unit_length(own), ours, atol=1e-4) for own, ours in pairs):
         raise ValueError(
             f"{weights}: {type(network).__name__} does not make its features by projecting the pooled states of its "
@@ -131,7 +129,5 @@ def _adapt(encoder: nn.Module, lora: Mapping[str, Any]) -> None:
     from peft import LoraConfig, inject_adapter_in_model
 
     encoder.requires_grad_(False)
-    settings = LoraConfig(
-        r=lora["rank"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"], target_modules=_ADAPTED
-    )
-    inject_adapter_in_model(settings, encoder)
+    options = {"r": lora["rank"], "lora_alpha": lora["alpha"], "lora_dropout": lora["dropout"]}
+    inject_adapter_in_model(LoraConfig(**options, target_modules=_ADAPTED), encoder)

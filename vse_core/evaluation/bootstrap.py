@@ -111,11 +111,8 @@ def compare_retrieval(
         ValueError: the ranks are not of the same images, captions and folds.
     """
     if first.folds != second.folds or not torch.equal(first.captions_B, second.captions_B):
-        raise ValueError(
-            f"only ranks of the same images, captions and folds can be compared; got "
-            f"{len(first.captions_B)} and {len(second.captions_B)} images, {int(first.captions_B.sum())} and "
-            f"{int(second.captions_B.sum())} captions, {first.folds} and {second.folds} folds"
-        )
+        found = [(len(ranks.captions_B), int(ranks.captions_B.sum()), ranks.folds) for ranks in (first, second)]
+        raise ValueError(f"only ranks of the same images, captions and folds can be compared; got {found}")
     values = [ranks.result().as_dict() for ranks in (first, second)]
     drawn = [resampled_retrieval(ranks, resamples, seed) for ranks in (first, second)]
     return {

@@ -22,13 +22,7 @@ GREY = "#6B6B6B"
 
 # Yellow is left out: on white it is too light for a thin line.
 LINE_STYLES = (("blue", "o"), ("vermillion", "s"), ("green", "^"), ("purple", "D"), ("orange", "v"), ("sky", "P"))
-_LINES = (
-    ("blue", "o", "-"),
-    ("vermillion", "s", "--"),
-    ("green", "^", "-."),
-    ("purple", "D", ":"),
-    ("orange", "v", "-"),
-)
+_LINES = [(*style, dash) for style, dash in zip(LINE_STYLES, ("-", "--", "-.", ":", "-"), strict=False)]
 
 
 def plot_gpo_coefficients(

@@ -143,12 +143,9 @@ def rank_queries(
 ) -> Ranks:
     """Rank a gallery of N items for queries that have any relevant items in it.
 
-    Args:
-        similarities: of a run of queries with all items, (q, N), as `nan_as_worst` leaves them; -inf takes an item
-            out of a query's gallery.
-        relevant_items: of each query at least one; none, or one that is not in the gallery, is a ValueError.
-        items: N.
-        views: how many similarities are computed for one of the result.
+    ``similarities`` returns those of a run of queries with all items, (q, N), as `nan_as_worst` leaves them; -inf takes
+    an item out of a query's gallery. Of each query at least one item of the gallery is relevant, else it is a
+    ValueError. ``views`` is the number of similarities that are computed for one of the result.
     """
     accumulator = RankAccumulator(len(relevant_items.counts), relevant_items.items_P.device)
     for run in query_runs(relevant_items, items, views):

@@ -72,8 +72,6 @@ def relevance(queries_QD: Tensor, regions_ND: Tensor, temperature: float = 0.1) 
     This is UniVSE's equation (2), (Q, N) in float32; the loss has it at temperature 1, the paper's figure 6 at 0.1. The
     smaller the temperature, which must be positive, the more of the map lies on the best region.
     """
-    if not temperature > 0:
-        raise ValueError(f"the temperature of a softmax is above 0; got {temperature}")
     # Every region is one "image" with a single view.
     return (similarity_matrix(regions_ND.unsqueeze(1), queries_QD).T / temperature).softmax(dim=1)
 

@@ -47,8 +47,6 @@ class AdoptLoss(TemperatureLoss):
         mask_same_image: bool = False,
     ) -> None:
         super().__init__(temperature, mask_same_image)
-        if constant < 1:
-            raise ValueError(f"constant is a number of negatives and must be positive, got {constant}")
         self.variant = variant
         self.margin = 0.0 if variant == "paper" else margin
         self.count = count

@@ -16,18 +16,14 @@ class TemperatureLoss(PairLoss):
 
     If it is learned, the logarithm of its inverse, ``logit_scale``, is a parameter, at most ln 100 (CLIP, section 2.5).
 
-    Args:
-        temperature: divisor of the similarities; ValueError unless it is positive.
-        mask_same_image: do not take other captions of the same image as negatives.
-        learned: whether the temperature is learned.
+    ``temperature``, positive, is the divisor of the similarities. With ``mask_same_image`` other captions of the same
+    image are not negatives.
     """
 
     logit_scale: nn.Parameter | None
 
     def __init__(self, temperature: float, mask_same_image: bool, learned: bool = False) -> None:
         super().__init__(mask_same_image)
-        if temperature <= 0:
-            raise ValueError(f"temperature must be positive, got {temperature}")
         self.temperature = temperature
         self.logit_scale = nn.Parameter(torch.tensor(-math.log(temperature))) if learned else None
 

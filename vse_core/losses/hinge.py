@@ -44,11 +44,9 @@ class TripletLoss(PairLoss):
     sums all of them, which is how training has to begin: hardest negatives from the first step collapse the space to a
     point, where the loss stands still at ``2 * B * margin``.
 
-    Args:
-        margin: how far a pair must lie above its negatives, in similarity.
-        negatives: ``hardest`` or ``all``.
-        reduction: ``sum`` over the batch (VSE++ and VSE-infinity) or its ``mean`` (the sum divided by B).
-        mask_same_image: do not take other captions of the same image as negatives.
+    ``margin`` is how far a pair must lie above its negatives, in similarity. ``reduction`` is the ``sum`` over the
+    batch (VSE++ and VSE-infinity) or its ``mean`` (the sum divided by B). With ``mask_same_image`` other captions of
+    the same image are not negatives.
     """
 
     def __init__(

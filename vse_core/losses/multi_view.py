@@ -37,9 +37,8 @@ class MultiViewLoss(PairLoss):
     it is computed as such. The paper leaves open how training begins: with ``negatives="all"`` the equations hold for
     each negative pair instead of the hardest.
 
-    ``lam`` is the weight of ``max`` in ``joint``, and of ``up_rough`` in the journal's bounds. The default reduction is
-    the published one: the mean for the journal's bounds, else the sum. Other arguments are those of
-    :class:`~vse_core.losses.hinge.TripletLoss`.
+    ``lam``, from 0 to 1, is the weight of ``max`` in ``joint``, of ``up_rough`` in the journal's bounds. The mean is
+    their default reduction, as published, else the sum. Other arguments are TripletLoss's.
     """
 
     def __init__(
@@ -52,8 +51,6 @@ class MultiViewLoss(PairLoss):
         mask_same_image: bool = False,
     ) -> None:
         super().__init__(mask_same_image)
-        if not 0 <= lam <= 1:
-            raise ValueError(f"lam weighs two bounds against each other and must lie in [0, 1], got {lam}")
         self.is_journal = bound.startswith("journal")
         self.reduction = reduction or ("mean" if self.is_journal else "sum")
         self.bound = bound

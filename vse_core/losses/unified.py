@@ -37,7 +37,7 @@ class UnifiedLoss(GlobalLoss):
 
     Args:
         margin: delta, in similarity.
-        component_weight, object_weight, attribute_weight: c, o and a.
+        component_weight, object_weight, attribute_weight: c, o and a, not negative.
         relation_weight: r, which is 0 for the paper's first two epochs.
         negatives: of sentences and composed components, ``hardest``, or ``all`` to begin with: the mean hinge of those
             that violate the margin takes the place of the hardest one's, so that the weights of the terms hold as well.
@@ -66,10 +66,6 @@ class UnifiedLoss(GlobalLoss):
             "attr": attribute_weight,
             "rel": relation_weight,
         }
-        if min(self.weights.values()) < 0:
-            raise ValueError(f"the weights of the loss's terms must not be negative, got {self.weights}")
-        if relevance_temperature <= 0:
-            raise ValueError(f"relevance_temperature must be positive, got {relevance_temperature}")
         self.relevance_temperature = relevance_temperature
         self.negatives: Negatives = negatives
         self.mask_same_image = mask_same_image

@@ -128,8 +128,6 @@ class RoleGraphEncoder(nn.Module):
         layers: int = 1,
     ) -> None:
         super().__init__()
-        if layers < 1:
-            raise ValueError(f"nodes learn of each other in at least 1 layer, got {layers}")
         self.words = BiGRUEncoder(vocabulary_size, embed_dim, pooling, word_dim, dropout=dropout)
         nn.init.uniform_(self.words.embed.weight, -(word_dim**-0.5), word_dim**-0.5)
         for name, parameter in self.words.rnn.named_parameters():

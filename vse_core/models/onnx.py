@@ -47,18 +47,16 @@ def export_onnx(model: Model, directory: Path) -> None:
     """
     if not isinstance(model, TwoTower):
         raise OnnxError(
-            f"a {type(model).__name__} has no ONNX form: it reads captions together with what a parser finds in them, "
-            "which is not a tensor; two-tower models have one"
+            f"a {type(model).__name__} has no ONNX form: it reads what a parser finds in captions, not tensors alone; "
+            "two-tower models have one"
         )
     directory.mkdir(parents=True, exist_ok=True)
     axes = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC}
     tokens = (torch.ones(3, 5, dtype=torch.long), torch.tensor([5, 2, 3]))
     _write(model.text_encoder, tokens, axes, ("tokens", "lengths"), directory / TEXTS)
     tower, images = _image_inputs(model)
-    if isinstance(tower, _Pixels):
-        _write(tower, images, axes[1:], ("pixels",), directory / IMAGES)
-    else:
-        _write(tower, images, axes, ("features", "lengths"), directory / IMAGES)
+    names = ("pixels",) if isinstance(tower, _Pixels) else ("features", "lengths")
+    _write(tower, images, axes[-len(names) :], names, directory / IMAGES)
 
 
 def _image_inputs(model: Model) -> tuple[nn.Module, tuple[Tensor, ...]]:

@@ -88,16 +88,16 @@ def rank_states(gru: nn.GRU, codes_NP: Tensor, sizes_U: Tensor) -> Tensor:
         return gru_states(gru, codes_UNP, sizes_U)
     backwards_UN = (sizes_U.unsqueeze(-1) - 1 - torch.arange(len(codes_NP))).clamp(min=0)
     inputs_UN2P = torch.cat((codes_UNP, codes_NP[backwards_UN]), dim=-1)
-    weights = [_of_both_directions(gru, name) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    weights = [_of_both_directions(*pair) for pair in zip(*gru.all_weights, strict=True)]
     start_1UH = inputs_UN2P.new_zeros(1, len(sizes_U), 2 * gru.hidden_size)
     states_UNH: Tensor = torch.gru(inputs_UN2P, start_1UH, weights, True, 1, 0.0, gru.training, False, True)[0]
     forward_UNH, reversed_UNH = states_UNH.chunk(2, dim=-1)
     return (forward_UNH + reversed_UNH.gather(1, backwards_UN.unsqueeze(-1).expand_as(reversed_UNH))) / 2
 
 
-def _of_both_directions(gru: nn.GRU, name: str) -> Tensor:
+def _of_both_directions(forward: Tensor, backward: Tensor) -> Tensor:
     """Join a parameter of both directions, gate by gate, so that neither direction sees the other."""
-    gates = zip(getattr(gru, f"{name}_l0").chunk(3), getattr(gru, f"{name}_l0_reverse").chunk(3), strict=True)
+    gates = zip(forward.chunk(3), backward.chunk(3), strict=True)
     return torch.cat([torch.block_diag(*pair) if pair[0].dim() == 2 else torch.cat(pair) for pair in gates])
 
 

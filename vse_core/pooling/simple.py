@@ -32,8 +32,6 @@ class KMaxPooling(RankPooling):
 
     def __init__(self, k: int = 5) -> None:
         super().__init__()
-        if k < 1:
-            raise ValueError(f"k-max pooling takes at least 1 value, got k={k}")
         self.k = k
 
     def coefficients(self, lengths_B: Tensor, size: int) -> Tensor:

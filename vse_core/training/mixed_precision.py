@@ -18,8 +18,7 @@ class MixedPrecision:
     without one double it (Micikevicius et al. 2018, sections 3.1 and 3.2): the `scaler`, which does nothing in other
     precisions. bfloat16 has the range of float32.
 
-    `name` is ``float32``, ``tf32`` (of which :func:`~vse_core.precision.use_tf32` tells the GPU), ``bf16`` or ``fp16``;
-    ``bf16`` on a GPU that does not compute in it is a ValueError.
+    :func:`~vse_core.precision.use_tf32` tells the GPU of ``tf32``; ``bf16`` on a GPU without it is a ValueError.
     """
 
     def __init__(self, name: PrecisionName = "float32", device: torch.device | str = "cpu") -> None:

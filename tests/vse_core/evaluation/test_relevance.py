@@ -40,12 +40,6 @@ def test_relevance_is_a_softmax_over_regions(queries: int, regions: int, tempera
         assert row == pytest.approx([share / sum(shares) for share in shares], abs=1e-5)
 
 
-@pytest.mark.parametrize("temperature", [0.0, -0.1, float("nan")])
-def test_relevance_needs_a_temperature(temperature: float):
-    with pytest.raises(ValueError, match="above 0; got"):
-        relevance(torch.ones(1, 3), torch.ones(4, 3), temperature)
-
-
 def test_grid_maps_show_the_photograph_first_and_share_a_scale():
     rows = maps([1.0, 2.0, 3.0, 4.0, 5.0, 9.0], [1.0] * 6)
     figure = plot_relevance(PHOTOGRAPH, ["black dog", "grass"], rows, (2, 3), similarities=[0.257, 0.1])

@@ -207,8 +207,6 @@ def test_it_can_be_learned() -> None:
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(ValueError, match="text encoder 'role_graphs' has no option 'directions'"):
         build_model(6, 20, 8, LEVELS, ROLE_GRAPHS | {"directions": 1})
-    with pytest.raises(ValueError, match="at least 1 layer, got 0"):
-        build_model(6, 20, 8, LEVELS, ROLE_GRAPHS | {"layers": 0})
 
 
 def test_levels_are_taken_apart_by_rows() -> None:
