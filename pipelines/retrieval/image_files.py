@@ -42,19 +42,15 @@ def list_images(address: str) -> tuple[list[ImageFile], int]:
     if suffix in (*SEPARATORS, ".parquet") and not is_s3(address):
         images, others = _of_table(Path(address)), 0
     elif is_s3(address) or Path(address).is_dir():
-        images, others = _of_folder(address)
+        entries = list(open_storage(address).list())
+        found = [entry for entry in entries if Path(entry.name).suffix.lower() in _SUFFIXES]
+        images = [ImageFile(entry.name, join(address, entry.name), _version(entry)) for entry in found]
+        others = len(entries) - len(images)
     else:
         raise StageError(f"--images {address}: no folder or table (.csv, .tsv, .parquet) is there")
     if not images:
         raise StageError(f"--images {address}: there are no images ({others:,} other files); is the folder mounted?")
     return sorted(images), others
-
-
-def _of_folder(address: str) -> tuple[list[ImageFile], int]:
-    entries = list(open_storage(address).list())
-    found = [entry for entry in entries if Path(entry.name).suffix.lower() in _SUFFIXES]
-    images = [ImageFile(entry.name, join(address, entry.name), _version(entry)) for entry in found]
-    return images, len(entries) - len(images)
 
 
 def _of_table(path: Path) -> list[ImageFile]:
