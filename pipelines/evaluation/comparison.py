@@ -7,13 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet
 from rich.table import Table
 
+from pipelines.config import PipelineConfig
 from pipelines.evaluation.evaluated_model import EvaluatedModel, aligned_galleries, done_once
 from pipelines.evaluation.protocols.rankings import Embedded, retrieval_rows
 from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageDir, StageReport, fingerprint
-from pipelines.schema.experiment import Experiment
 from pipelines.tracking import Tracker
-from preprocessing.storage.mirror import Mirror
 from vse_core.evaluation.bootstrap import compare_retrieval
 
 NAME = "compare"
@@ -32,22 +31,23 @@ _COMPARED = {
 Models = tuple[EvaluatedModel, EvaluatedModel]
 
 
-def compare(models: Models, folds: int, split: str, mirror: Mirror, experiment: Experiment) -> StageReport:
-    """Compare the recalls of two evaluated models, and print the differences.
+def compare(models: Models, config: PipelineConfig) -> StageReport:
+    """Compare the recalls of two evaluated models, and print the differences; the configuration is the first one's.
 
     The run in MLflow has under ``SPLIT/difference/``: ``rsum``, ``rsum_low``, ``rsum_high``, ``rsum_p`` and so on for
     every recall; and all queries with the ranks by both models, those first in which the first model is furthest ahead.
     Raises StageError if the two were not evaluated on the same images and captions.
     """
     content = {"version": VERSION, "models": [model.directory.name for model in models]}
-    stage = StageDir(mirror.root, NAME, fingerprint(content), mirror)
-    manifest = done_once(stage, experiment, lambda tracker: _compare(models, folds, split, stage, tracker))
+    stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
+    manifest = done_once(stage, config.experiment, lambda tracker: _compare(models, config, stage, tracker))
     _print(models, manifest["recalls"])
     return StageReport(NAME, stage.path, manifest["summary"])
 
 
-def _compare(models: Models, folds: int, split: str, stage: StageDir, tracker: Tracker) -> None:
+def _compare(models: Models, config: PipelineConfig, stage: StageDir, tracker: Tracker) -> None:
     galleries = aligned_galleries(models)
+    folds, split = config.evaluation.folds, config.dataset.eval_split
     directory = stage.create()
     ranks = [Embedded([gallery], split, directory, (folds,)).ranks[folds] for gallery in galleries]
     recalls = compare_retrieval(ranks[0], ranks[1])

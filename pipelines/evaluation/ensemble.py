@@ -7,15 +7,13 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from pipelines.config.training import EvaluationConfig
+from pipelines.config import PipelineConfig
 from pipelines.evaluation import PICTURES
 from pipelines.evaluation.evaluated_model import EvaluatedModel, aligned_galleries, done_once
 from pipelines.evaluation.evaluator import collect, rank
 from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageDir, StageReport, fingerprint
-from pipelines.schema.experiment import Experiment
 from pipelines.tracking import Tracker
-from preprocessing.storage.mirror import Mirror
 
 NAME = "ensemble"
 # Raised when the same members would give other metrics.
@@ -24,28 +22,16 @@ VERSION = 2
 _COLUMNS = {"RSUM": "rsum"} | {f"{way} R@{k}": f"{way}_r{k:02}" for way in ("i2t", "t2i") for k in (1, 5, 10)}
 
 
-def evaluate_ensemble(
-    members: Sequence[EvaluatedModel],
-    settings: EvaluationConfig,
-    split: str,
-    mirror: Mirror,
-    experiment: Experiment,
-    seed: int,
-) -> StageReport:
+def evaluate_ensemble(members: Sequence[EvaluatedModel], config: PipelineConfig) -> StageReport:
     """Evaluate the mean of several models' similarities, and print a row for each model and one for the ensemble.
 
-    Members are matched by the ids of the images; `split` is the first one's. The run in MLflow has the metrics of the
-    ensemble under the split's name and those of the members under `member_1`, `member_2` and so on. Raises StageError
-    if images or captions differ.
+    Members are matched by the ids of the images; the configuration is the first one's. The run in MLflow has the
+    metrics of the ensemble under the split's name and those of the members under `member_1`, `member_2` and so on.
+    Raises StageError if images or captions differ.
     """
     content = {"version": VERSION, "members": [member.directory.name for member in members]}
-    stage = StageDir(mirror.root, NAME, fingerprint(content), mirror)
-
-    def work(tracker: Tracker) -> None:
-        tracker.set_tags({"vse.seed": seed})
-        _evaluate(members, settings, split, stage, tracker)
-
-    manifest = done_once(stage, experiment, work)
+    stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
+    manifest = done_once(stage, config.experiment, lambda tracker: _evaluate(members, config, stage, tracker))
     table = Table("model", *_COLUMNS)
     names, rows = [*(member.reference for member in members), NAME], [*manifest["members"], manifest["metrics"]]
     for name, row in zip(names, rows, strict=True):
@@ -54,15 +40,15 @@ def evaluate_ensemble(
     return StageReport(NAME, stage.path, manifest["summary"])
 
 
-def _evaluate(
-    members: Sequence[EvaluatedModel], settings: EvaluationConfig, split: str, stage: StageDir, tracker: Tracker
-) -> None:
+def _evaluate(members: Sequence[EvaluatedModel], config: PipelineConfig, stage: StageDir, tracker: Tracker) -> None:
     galleries = aligned_galleries(members)
+    settings, split = config.evaluation, config.dataset.eval_split
     tracker.set_tags(
         {
             "vse.data_fingerprint": " ".join(member.data_fingerprint for member in members),
             "vse.models": " ".join(str(member.model) for member in members),
             "vse.split": split,
+            "vse.seed": config.seed,
             "vse.protocol": f"image-text recall of an ensemble of {len(members)}, {settings.folds} fold(s)",
         }
     )

@@ -9,6 +9,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
+from pipelines.config import PipelineConfig
 from pipelines.config.datasets import Dataset
 from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig
 from pipelines.evaluation import GALLERY, NAME, PICTURES
@@ -17,12 +18,11 @@ from pipelines.evaluation.protocols.rankings import require_published
 from pipelines.inference.embedder import default_device
 from pipelines.inference.image_inputs import image_source, misfit, set_size
 from pipelines.inference.text_embedder import TextEmbedder
-from pipelines.kinds import TextEncoderConfig, saved_kind
+from pipelines.kinds import saved_kind
 from pipelines.kinds.inputs import SplitData
 from pipelines.retrieval.gallery import Gallery, build_gallery, with_photographs
 from pipelines.retrieval.hits import contact_sheet, own_queries
 from pipelines.runtime.stage import StageDir, StageError
-from pipelines.schema.captions import PoolsConfig
 from pipelines.tracking import Tracker
 from preprocessing.datasets import CocoDataset, KarpathyDataset, build_dataset
 from preprocessing.shards.reader import ShardReader
@@ -39,24 +39,6 @@ _CAPTION_LENGTHS = (6, 10, 14, 20)
 
 
 @dataclass(frozen=True)
-class EvaluationData:
-    """The data that a model is evaluated on; graphs by split, none if nothing needs them."""
-
-    dataset: Dataset
-    settings: EvaluationConfig
-    shards: Path
-    feature: str
-    graphs: Mapping[str, Path]
-    text: TextEncoderConfig
-    pools: PoolsConfig
-
-    @property
-    def split(self) -> str:
-        """Name of the split."""
-        return self.dataset.eval_split
-
-
-@dataclass(frozen=True)
 class EmbeddedSplit:
     """A split, its embeddings and the model; `set_size` is N, the vectors pooled of the first image."""
 
@@ -66,23 +48,27 @@ class EmbeddedSplit:
     set_size: int
 
 
-def evaluate_into(data: EvaluationData, model: Path, stage: StageDir, tracker: Tracker) -> str:
+def evaluate_into(
+    config: PipelineConfig, shards: Path, graphs: Mapping[str, Path], model: Path, stage: StageDir, tracker: Tracker
+) -> str:
     """Evaluate a model and complete the stage with its gallery, figures and metrics; returns a summary.
 
+    `shards` are those of the evaluation split; `graphs` are by split, none if nothing needs them.
     Raises StageError if the model does not fit the features, or a protocol the split.
     """
-    embedded = embed_split(data, model)
+    embedded = embed_split(config, shards, graphs, model)
+    settings, split = config.evaluation, config.dataset.eval_split
     directory = stage.create()
     embedded.gallery.save(directory / GALLERY)
-    for picture in draw(embedded, data.dataset, directory / PICTURES):
+    for picture in draw(embedded, config.dataset, directory / PICTURES):
         tracker.log_artifact(picture, PICTURES)
-    graphed = [name for name in data.settings.protocols if name in GRAPH_PROTOCOLS]
+    graphed = [name for name in settings.protocols if name in GRAPH_PROTOCOLS]
     found = chain(
-        rank(data.settings, data.split, [embedded.gallery], directory),
-        (evaluate_captions(data, name, embedded, directory) for name in graphed),
+        rank(settings, split, [embedded.gallery], directory),
+        (evaluate_captions(config, graphs, name, embedded, directory) for name in graphed),
     )
-    metrics, summary, files = collect(found, data.split, tracker, directory / PICTURES)
-    content = {"metrics": metrics, "split": data.split, "folds": data.settings.folds, "summary": summary}
+    metrics, summary, files = collect(found, split, tracker, directory / PICTURES)
+    content = {"metrics": metrics, "split": split, "folds": settings.folds, "summary": summary}
     stage.complete(content, [GALLERY, PICTURES, *files])
     return summary
 
@@ -122,25 +108,27 @@ def collect(
     return metrics, f"{split} {'; '.join(summaries)}", files
 
 
-def evaluate_captions(data: EvaluationData, protocol: str, embedded: EmbeddedSplit, directory: Path) -> Results:
+def evaluate_captions(
+    config: PipelineConfig, graphs: Mapping[str, Path], protocol: str, embedded: EmbeddedSplit, directory: Path
+) -> Results:
     """Evaluate a model by one of UniVSE's protocols; files go into the directory."""
-    dataset = build_dataset(data.dataset.format, **data.dataset.options())
-    names = dataset.detections(data.split) if isinstance(dataset, CocoDataset | KarpathyDataset) else None
-    gallery = embedded.gallery.first(data.settings.first_images)
+    split, dataset = config.dataset.eval_split, build_dataset(config.dataset.format, **config.dataset.options())
+    names = dataset.detections(split) if isinstance(dataset, CocoDataset | KarpathyDataset) else None
+    gallery = embedded.gallery.first(config.evaluation.first_images)
     inputs = EvaluationInputs(
         texts=embedded.texts,
         gallery=gallery,
         reader=embedded.reader,
-        train_graphs=data.graphs[data.dataset.train_split],
-        graphs=data.graphs[data.split],
+        train_graphs=graphs[config.dataset.train_split],
+        graphs=graphs[split],
         directory=directory,
-        pools=data.pools,
+        pools=config.pools,
         detections=[names.get(record.image_id, ()) for record in gallery.records] if names is not None else None,
     )
     return CAPTION_PROTOCOLS[protocol](inputs)
 
 
-def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
+def embed_split(config: PipelineConfig, shards: Path, graphs: Mapping[str, Path], directory: Path) -> EmbeddedSplit:
     """Load a model directory and embed the evaluation split with it.
 
     Raises ShardError if the split has not been extracted, and StageError if the model was trained on other
@@ -151,16 +139,17 @@ def embed_split(data: EvaluationData, directory: Path) -> EmbeddedSplit:
         texts = TextEmbedder(load_model(directory, default_device()), directory)
     except (FileNotFoundError, ValueError) as error:
         raise StageError(f"{NAME}: {error}") from error
-    reader = ShardReader(data.shards, data.feature, verify=True)
-    require_published(data.settings.protocols, data.split, reader.caption_counts.tolist())
+    dataset = config.dataset
+    reader = ShardReader(shards, config.features.member, verify=True)
+    require_published(config.evaluation.protocols, dataset.eval_split, reader.caption_counts.tolist())
     reason = misfit(texts.model, reader)
     if reason is not None:
         raise StageError(
             f"{NAME}: the model in {directory} {reason}: evaluate it with the configuration of its own features"
         )
-    root = build_dataset(data.dataset.format, **data.dataset.options()).root
-    split = SplitData(reader, data.graphs.get(data.split))
-    inputs = saved_kind(directory).behaviour.text_inputs(data.text, split, texts.caption_encoder, texts.model)
+    root = build_dataset(dataset.format, **dataset.options()).root
+    split = SplitData(reader, graphs.get(dataset.eval_split))
+    inputs = saved_kind(directory).behaviour.text_inputs(config.model.text, split, texts.caption_encoder, texts.model)
     gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, inputs)
     _, lengths_or_mask = image_source(texts.model, reader).unaugmented([0])
     return EmbeddedSplit(texts, gallery, reader, set_size(texts.model, lengths_or_mask))

@@ -22,7 +22,6 @@ from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerpri
 from pipelines.stages.evaluate.plan import evaluation_content
 from pipelines.stages.evaluate.run import evaluate_directory
 from pipelines.stages.runner import run_stages
-from pipelines.tracking import Tracker
 from preprocessing.datasets import build_dataset
 from vse_core.digests import file_digest
 from vse_core.evaluation.recall import chance_rsum
@@ -70,12 +69,7 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
         **evaluation_content(config, plans),
     }
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
-
-    def work(tracker: Tracker) -> None:
-        tracker.set_tags({"vse.model": str(model)})
-        evaluate_directory(config, plans, model, stage, tracker)
-
-    done_once(stage, config.experiment, work)
+    done_once(stage, config.experiment, lambda tracker: evaluate_directory(config, plans, model, stage, tracker))
     stage.pull()
     return EvaluatedModel(named.reference, model, saved_kind(model), plans["extract"].fingerprint, stage.path)
 
@@ -89,9 +83,7 @@ def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
     require_same_items(models)
     evaluated = [evaluate_model(named) for named in models]
     if len(evaluated) > 1:
-        config = models[0].config
-        split, place = config.dataset.eval_split, (config.mirror, config.experiment)
-        return evaluate_ensemble(evaluated, config.evaluation, split, *place, config.seed)
+        return evaluate_ensemble(evaluated, models[0].config)
     directory = evaluated[0].directory
     return StageReport(NAME, directory, manifest_in(directory)["summary"])
 
@@ -102,9 +94,7 @@ def compare_models(first: NamedModel, second: NamedModel) -> StageReport:
     Raises StageError if a model does not fit its features, or the images, captions or protocols differ.
     """
     require_same_settings([first, second], "folds")
-    config, evaluated = first.config, (evaluate_model(first), evaluate_model(second))
-    folds, split = config.evaluation.folds, config.dataset.eval_split
-    return compare(evaluated, folds, split, config.mirror, config.experiment)
+    return compare((evaluate_model(first), evaluate_model(second)), first.config)
 
 
 def compare_references(config: PipelineConfig, first: str, second: str) -> StageReport:

@@ -21,7 +21,7 @@ import torch
 from reader import RESULTS, machine
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.evaluation.evaluator import EvaluationData, embed_split, evaluate_captions
+from pipelines.evaluation.evaluator import embed_split, evaluate_captions
 from pipelines.kinds.inputs import SplitData
 from pipelines.stages.extract.identity import extractor_options
 from pipelines.training.prepare import prepare
@@ -123,12 +123,9 @@ def measure(config: PipelineConfig, directory: Path, protocols: tuple[str, ...])
     if protocols:
         model = max(out.glob("best-*"))
         graphs = {split: directory / split / "graphs" for split in IMAGES}
-        shards, feature = directory / config.dataset.eval_split / "features", config.features.member
-        text, pools = config.model.text, config.pools
-        data = EvaluationData(config.dataset, config.evaluation, shards, feature, graphs, text, pools)
-        embedded = embed_split(data, model)
+        embedded = embed_split(config, directory / config.dataset.eval_split / "features", graphs, model)
         for protocol in protocols:
-            result["metrics"] |= evaluate_captions(data, protocol, embedded, out).metrics
+            result["metrics"] |= evaluate_captions(config, graphs, protocol, embedded, out).metrics
             print(f"  {protocol} {time.perf_counter() - began:.0f} s", flush=True)
     return result
 

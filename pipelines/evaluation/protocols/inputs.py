@@ -3,27 +3,22 @@
 B images, C captions, K views, D embedding.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pipelines.inference.text_embedder import TextEmbedder
+from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageError
+from pipelines.schema.captions import PoolsConfig
 from preprocessing.captions.adversarial.lexicon import Lexicon
 from preprocessing.captions.adversarial.sentence import TokenizedCaption
 from preprocessing.captions.graph_shards import read_captions
 from preprocessing.captions.pools import Pools, PoolsError
 from preprocessing.captions.relatedness import Relatedness
-
-if TYPE_CHECKING:
-    from pipelines.retrieval.gallery import Gallery
-    from pipelines.schema.captions import PoolsConfig
-    from preprocessing.shards.reader import ShardReader
+from preprocessing.shards.reader import ShardReader
 
 
 @dataclass(frozen=True)

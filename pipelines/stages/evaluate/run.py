@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipelines.config import PipelineConfig
 from pipelines.evaluation import NAME
-from pipelines.evaluation.evaluator import EvaluationData, evaluate_into
+from pipelines.evaluation.evaluator import evaluate_into
 from pipelines.runtime.stage import Plans, StageDir, StageReport, check_outputs
 from pipelines.stages.evaluate.plan import stage_dir
 from pipelines.stages.extract.logged_data import log_splits
@@ -34,6 +34,7 @@ def evaluate_directory(
     tracker.set_tags(
         {
             "vse.fingerprint": stage.fingerprint,
+            "vse.model": str(model),
             "vse.data_fingerprint": upstream["extract"].fingerprint,
             "vse.split": dataset.eval_split,
             "vse.protocol": f"image-text recall, {config.evaluation.folds} fold(s)",
@@ -41,9 +42,7 @@ def evaluate_directory(
         }
     )
     log_splits(config, upstream["extract"], {dataset.eval_split: "evaluation"}, tracker)
-    feature, text, pools = config.features.member, config.model.text, config.pools
-    data = EvaluationData(dataset, config.evaluation, shards, feature, graphs, text, pools)
     with config.mirror.pinned(shards, *graphs.values()):
         check_outputs(shards, *graphs.values())
-        summary = evaluate_into(data, model, stage, tracker)
+        summary = evaluate_into(config, shards, graphs, model, stage, tracker)
     return StageReport(NAME, stage.path, summary)

@@ -35,7 +35,7 @@ def models(work_dir: Path) -> dict[str, EvaluatedModel]:
 def test_metrics_tables_and_queries(
     models: dict[str, EvaluatedModel], config: PipelineConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = compare((models["good"], models["bad"]), 1, "dev", config.mirror, config.experiment)
+    report = compare((models["good"], models["bad"]), config)
     expected = [evaluate_retrieval(g.images_BKD, g.texts_CD, 2).rsum for g in list(GALLERIES.values())[:2]]
     assert report.summary.startswith(f"dev RSUM {expected[0]:.1f} and {expected[1]:.1f}: difference +")
 
@@ -59,12 +59,9 @@ def test_metrics_tables_and_queries(
 
     out = capsys.readouterr().out
     assert f"{metrics['rsum']:+.1f}" in out
-    assert (
-        compare((models["good"], models["bad"]), 1, "dev", config.mirror, config.experiment).directory
-        == report.directory
-    )
+    assert compare((models["good"], models["bad"]), config).directory == report.directory
 
 
 def test_models_of_other_images_are_refused(models: dict[str, EvaluatedModel], config: PipelineConfig) -> None:
     with pytest.raises(StageError, match="good and short cannot be compared"):
-        compare((models["good"], models["short"]), 1, "dev", config.mirror, config.experiment)
+        compare((models["good"], models["short"]), config)

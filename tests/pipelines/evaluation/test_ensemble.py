@@ -14,7 +14,7 @@ from pipelines.evaluation.ensemble import evaluate_ensemble
 from pipelines.evaluation.evaluated_model import EvaluatedModel
 from pipelines.kinds.kind import TWO_TOWERS
 from pipelines.retrieval.gallery import Gallery
-from pipelines.runtime.stage import StageDir, StageError, StageReport
+from pipelines.runtime.stage import StageDir, StageError
 from preprocessing.datasets import Caption, Record
 from vse_core.evaluation.recall import evaluate_retrieval, rank_retrieval
 
@@ -61,14 +61,10 @@ def evaluated(work_dir: Path, name: str, gallery: Gallery) -> EvaluatedModel:
     return EvaluatedModel(name, Path(name), TWO_TOWERS, "fingerprint of features", stage.path)
 
 
-def evaluate(config: PipelineConfig, members: list[EvaluatedModel]) -> StageReport:
-    return evaluate_ensemble(members, config.evaluation, "dev", config.mirror, config.experiment, config.seed)
-
-
 def test_rows_of_the_members_and_of_the_mean_of_their_similarities(
     members: list[EvaluatedModel], config: PipelineConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = evaluate(config, members[:2])
+    report = evaluate_ensemble(members[:2], config)
     first, second = gallery_of(1, 1, 8, list(range(IMAGES))), gallery_of(2, 3, 6, list(range(IMAGES)))
     expected = rank_retrieval([(g.images_BKD, g.texts_CD) for g in (first, second)], 2)[1].result()
     alone = [evaluate_retrieval(g.images_BKD, g.texts_CD, 2) for g in (first, second)]
@@ -87,11 +83,11 @@ def test_rows_of_the_members_and_of_the_mean_of_their_similarities(
     assert [run.data.metrics[f"member_{n}/rsum"] for n in (1, 2)] == pytest.approx([each.rsum for each in alone])
     assert run.data.tags["vse.models"] == "a b"
 
-    again = evaluate(config, members[:2])
+    again = evaluate_ensemble(members[:2], config)
     assert again.directory == report.directory
     assert len(client.search_runs([experiment.experiment_id])) == 1
 
 
 def test_models_of_other_images_are_refused(members: list[EvaluatedModel], config: PipelineConfig) -> None:
     with pytest.raises(StageError, match=r"a and c cannot be compared: .* 1 are only in the first, such as 39; give"):
-        evaluate(config, [members[0], members[2]])
+        evaluate_ensemble([members[0], members[2]], config)

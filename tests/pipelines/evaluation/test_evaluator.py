@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines.config import load_config
-from pipelines.evaluation.evaluator import EvaluationData, embed_split, pooling_figures
+from pipelines.evaluation.evaluator import embed_split, pooling_figures
 from pipelines.inference.feature_check import require_features, write_feature_key
 from pipelines.runtime.stage import StageError
 from vse_core.models import build_model
@@ -24,13 +24,11 @@ SPECIFICATION = {
 
 def test_a_directory_without_a_model_or_its_vocabulary_is_refused(tmp_path: Path) -> None:
     config = load_config(None)
-    text, pools = config.model.text, config.pools
-    data = EvaluationData(config.dataset, config.evaluation, tmp_path, "grid", {}, text, pools)
     with pytest.raises(StageError, match=r"evaluate: .* holds no model: model\.json is missing"):
-        embed_split(data, tmp_path)
+        embed_split(config, tmp_path, {}, tmp_path)
     build_model(**SPECIFICATION).save(tmp_path)
     with pytest.raises(StageError, match=r"no vocabulary\.json or tokenizer\.json"):
-        embed_split(data, tmp_path)
+        embed_split(config, tmp_path, {}, tmp_path)
 
 
 def test_a_model_is_never_given_other_features_than_its_own(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from pipelines.config import load_config
 from pipelines.evaluation import protocols
-from pipelines.evaluation.evaluator import EvaluationData, evaluate_captions
+from pipelines.evaluation.evaluator import evaluate_captions
 from pipelines.evaluation.protocols.inputs import EvaluationInputs
 from pipelines.retrieval.gallery import Gallery
 from preprocessing.datasets import build_dataset
@@ -53,10 +53,8 @@ def test_the_first_images_of_karpathy_s_split_with_their_labels(
     seen: list[EvaluationInputs] = []
     monkeypatch.setitem(protocols.CAPTION_PROTOCOLS, "attack", lambda inputs: seen.append(inputs))
     graphs = {"train": tmp_path / "graphs", "test": tmp_path / "graphs"}
-    text, pools = config.model.text, config.pools
-    data = EvaluationData(config.dataset, config.evaluation, tmp_path, "grid", graphs, text, pools)
     embedded = SimpleNamespace(gallery=gallery, texts=None, reader=None)
-    evaluate_captions(data, "attack", cast("Any", embedded), tmp_path)
+    evaluate_captions(config, graphs, "attack", cast("Any", embedded), tmp_path)
     (inputs,) = seen
     assert [record.image_id for record in inputs.gallery.records] == ["10", "11", "12", "13"]
     assert inputs.gallery.images_BKD.shape == (4, 1, 6)
