@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from matplotlib.figure import Figure
 
@@ -27,10 +27,11 @@ class PaperFigure:
     """A figure of a paper: its title, the function that draws it, and what this function takes.
 
     These are a model, several, a model and the configuration, a model and queries, or the configuration and a search.
+    It returns `Files`; of a search one figure.
     """
 
     title: str
-    draw: Callable[..., Files]
+    draw: Callable[..., Any]
     takes: Literal["model", "models", "config", "queries", "search"] = "model"
 
 
@@ -70,7 +71,8 @@ FIGURES = {
 def draw(figure: PaperFigure, config: PipelineConfig, options: argparse.Namespace) -> Files:
     """Draw a figure of what the options of the command name."""
     if figure.takes == "search":
-        return figure.draw(config, load_search(options.search))
+        search = load_search(options.search)
+        return {f"{search.name}.png": figure.draw(config, search)}
     models = [RegisteredModel(reference, config.tracking_uri) for reference in options.model]
     if figure.takes == "models":
         return figure.draw(models)

@@ -3,18 +3,18 @@
 B images, C captions, K views, D embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
+from torch import Tensor
 
+from pipelines.config import PipelineConfig
 from pipelines.evaluation.evaluator import pooling_figures
-from pipelines.inference.embedder import QueryError
+from pipelines.inference.embedder import ImageRegions, QueryError
 from pipelines.paper_figures.registered_model import RegisteredModel
-from pipelines.retrieval.gallery import with_photographs
+from pipelines.retrieval.gallery import Gallery, with_photographs
 from pipelines.retrieval.hits import contact_sheet, own_queries
 from pipelines.runtime.stage import StageError
 from preprocessing.features.images import load_image
@@ -23,14 +23,6 @@ from vse_core.evaluation.nearest import top_k
 from vse_core.evaluation.relevance_plots import plot_relevance, plot_retrieved
 from vse_core.evaluation.unified import relevance
 from vse_core.evaluation.views import chosen_views
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from torch import Tensor
-
-    from pipelines.config import PipelineConfig
-    from pipelines.inference.embedder import ImageRegions
-    from pipelines.retrieval.gallery import Gallery
 
 _IMAGES = 4
 _RETRIEVED = 3

@@ -1,21 +1,16 @@
 """Figures of recorded runs: trainings, and evaluations under attack."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from matplotlib.figure import Figure
+
+from pipelines.config import PipelineConfig
 from pipelines.evaluation import PICTURES
 from pipelines.evaluation.named_models import NamedModel, evaluate_model
 from pipelines.paper_figures.registered_model import RegisteredModel
+from pipelines.reporting.recorded import Point
 from pipelines.runtime.stage import StageError, check_output
 from vse_core.evaluation.plots import plot_convergence, plot_negatives
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from pipelines.config import PipelineConfig
-    from pipelines.reporting.recorded import Point
 
 
 def convergence(models: Sequence[RegisteredModel]) -> dict[str, Figure]:

@@ -36,27 +36,17 @@ def results_of(config: PipelineConfig, search: SearchConfig) -> Results:
     return finished_results(stage)
 
 
-def grid(config: PipelineConfig, search: SearchConfig) -> dict[str, Figure]:
-    """Draw a finished search of two keys (`plot_grid`)."""
-    return {f"{search.name}.png": plot_grid(results_of(config, search), search)}
-
-
-def rows(config: PipelineConfig, search: SearchConfig) -> dict[str, Figure]:
-    """Draw a finished search over rows (`plot_rows`)."""
-    return {f"{search.name}.png": plot_rows(results_of(config, search), search)}
-
-
-def plot_grid(results: Results, search: SearchConfig) -> Figure:
+def grid(config: PipelineConfig, search: SearchConfig) -> Figure:
     """Plot the mean RSUM of every combination of two keys, the best framed (VSE-infinity, figure 6).
 
-    Raises StageError if it is another search, or no setting has an RSUM.
+    Raises StageError if it is another search or has not finished, or no setting has an RSUM.
     """
     keys = list(search.domains)
     if len(keys) != 2 or any(domain.values is None for domain in search.domains.values()):
         raise StageError(f"a grid is drawn of two keys with values; the search {search.name!r} has {', '.join(keys)}")
     rows, columns = ([value_text(value) for value in search.domains[key].extremes] for key in keys)
     means = np.full((len(rows), len(columns)), np.nan)
-    for setting in results.by_setting():
+    for setting in results_of(config, search).by_setting():
         row, column = (value_text(setting.settings[key]) for key in keys)
         means[rows.index(row), columns.index(column)] = np.nan if setting.mean is None else setting.mean
     if np.isnan(means).all():
@@ -80,14 +70,16 @@ def plot_grid(results: Results, search: SearchConfig) -> Figure:
     return figure
 
 
-def plot_rows(results: Results, search: SearchConfig) -> Figure:
+def rows(config: PipelineConfig, search: SearchConfig) -> Figure:
     """Plot R@1 both ways and RSUM of every row, in the order of the search (VSE-infinity, table 1 and figure 4).
 
-    Points are means over the seeds. Raises StageError if it is not a search over rows, or no row has an RSUM.
+    Points are means over the seeds. Raises StageError if it is another search or has not finished, or no row has an
+    RSUM.
     """
     if not search.rows:
         raise StageError(f"rows are drawn of a search with the method rows; {search.name!r} has {search.method}")
-    settings = {setting.settings[ROW]: setting for setting in results.by_setting() if setting.mean is not None}
+    trained = (setting for setting in results_of(config, search).by_setting() if setting.mean is not None)
+    settings = {setting.settings[ROW]: setting for setting in trained}
     if not settings:
         raise StageError("there is no row with an RSUM to plot")
     names = list(search.rows)
@@ -110,7 +102,7 @@ def plot_rows(results: Results, search: SearchConfig) -> Figure:
     return figure
 
 
-def view_diversity(config: PipelineConfig, search: SearchConfig) -> dict[str, Figure]:
+def view_diversity(config: PipelineConfig, search: SearchConfig) -> Figure:
     """Draw RSUM, the views' similarity and the captions' choice of views, over lambda and K (MV-VSE, figure 4).
 
     The choice is drawn of two models with the same number of views, as in the paper: of the highest lambda, and of the
@@ -129,7 +121,7 @@ def view_diversity(config: PipelineConfig, search: SearchConfig) -> dict[str, Fi
         if alone is not None and summary.lam != alone.lam and len(summary.shares) == len(alone.shares)
     ]
     shown = [alone, max(others, key=lambda summary: summary.rsum)] if alone is not None and others else summaries
-    return {f"{search.name}.png": plot_view_diversity(summaries, shown)}
+    return plot_view_diversity(summaries, shown)
 
 
 def _summary(config: PipelineConfig, search: SearchConfig, settings: Mapping[str, Any]) -> ViewSummary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,21 +29,34 @@ def trial(settings: dict[str, object], seed: int, rsum: float | None, first: flo
     return Trial(f"{settings}{seed}", settings, seed, rsum, 1, 5, False, "" if rsum else "nan", recalls)
 
 
-def test_rows_are_drawn_in_their_order() -> None:
+@pytest.fixture
+def finished(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Trial]], PipelineConfig]:
+    """Lets every search have these trials; returns a configuration."""
+
+    def finish(trials: list[Trial]) -> PipelineConfig:
+        monkeypatch.setattr(of_searches, "results_of", lambda *_: Results(trials))
+        return load_config(None)
+
+    return finish
+
+
+def test_rows_are_drawn_in_their_order(finished: Callable[[list[Trial]], PipelineConfig]) -> None:
     values = {"b": (190.0, 190.0), "a": (200.0, 210.0), "c": (300.0, None)}
     trials = [
         trial({"row": name}, seed, rsum, 20.0 + 2 * seed) for name, of in values.items() for seed, rsum in enumerate(of)
     ]
-    first, _, rsum = of_searches.plot_rows(Results(trials), ROWS).axes
+    first, _, rsum = of_searches.rows(finished(trials), ROWS).axes
     assert [label.get_text() for label in first.get_yticklabels()] == ["a", "b", "c"]
     assert [text.get_text() for text in first.texts] == ["21.0", "21.0", "failed"]
     assert [text.get_text() for text in rsum.texts] == ["205.0", "190.0", "failed"]
     assert rsum.get_ylim() == (2.5, -0.5)  # the first row is at the top
     with pytest.raises(StageError, match="no row with an RSUM"):
-        of_searches.plot_rows(Results(trials[-1:]), ROWS)
+        of_searches.rows(finished(trials[-1:]), ROWS)
 
 
-def test_a_grid_shows_the_mean_of_every_combination_and_frames_the_best() -> None:
+def test_a_grid_shows_the_mean_of_every_combination_and_frames_the_best(
+    finished: Callable[[list[Trial]], PipelineConfig],
+) -> None:
     image, text = "model.image.pooling", "model.text.pooling"
     kinds = {"max": {"name": "max"}, "kmax 5": {"name": "kmax", "k": 5}, "mean": {"name": "mean"}}
     space = {key: {"values": list(kinds.values())[:count]} for key, count in ((image, 2), (text, 3))}
@@ -53,7 +67,7 @@ def test_a_grid_shows_the_mean_of_every_combination_and_frames_the_best() -> Non
         for (row, column), values in rsums.items()
         for seed, rsum in enumerate(values)
     ]
-    axes = of_searches.plot_grid(Results(trials), grid).axes[0]
+    axes = of_searches.grid(finished(trials), grid).axes[0]
     shown = {text.get_position(): text.get_text() for text in axes.texts}
     assert shown == {(0, 0): "205.0", (1, 0): "none", (2, 0): "240.0", (0, 1): "none", (1, 1): "none", (2, 1): "none"}
     (frame,) = axes.patches
@@ -61,7 +75,7 @@ def test_a_grid_shows_the_mean_of_every_combination_and_frames_the_best() -> Non
     assert [label.get_text() for label in axes.get_yticklabels()] == ["max", "kmax 5"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == (text, image)
     with pytest.raises(StageError, match="no setting with an RSUM"):
-        of_searches.plot_grid(Results([]), grid)
+        of_searches.grid(finished([]), grid)
 
 
 def test_a_search_of_another_method_is_refused() -> None:
@@ -69,9 +83,9 @@ def test_a_search_of_another_method_is_refused() -> None:
         {"name": "some", "method": "random", "space": {"loss.margin": {"uniform": [0, 1]}}}
     )
     with pytest.raises(StageError, match="rows are drawn of a search with the method rows; 'some' has random"):
-        of_searches.plot_rows(Results([]), other)
+        of_searches.rows(load_config(None), other)
     with pytest.raises(StageError, match="a grid is drawn of two keys with values"):
-        of_searches.plot_grid(Results([]), other)
+        of_searches.grid(load_config(None), other)
 
 
 def test_a_search_that_has_not_ended_is_said_to_be(work_dir: Path) -> None:
@@ -101,7 +115,7 @@ def test_views_of_a_search_are_those_of_its_models(
     plan = StagePlan("train", "f", tmp_path, 1, 1, "epochs", "", {"best": tmp_path})
     monkeypatch.setattr(of_searches, "evaluate_model", evaluated)
     monkeypatch.setattr(of_searches, "plan_stages", lambda *_, **__: {"train": plan})
-    (figure,) = of_searches.view_diversity(multi, search).values()
+    figure = of_searches.view_diversity(multi, search)
     assert trained["one"].model.image.views == 1
     assert {each.loss.lam for name, each in trained.items() if name != "one"} == {0.1, 0.7, 1.0}
     shares = [axes.get_title().partition("\n")[0] for axes in figure.axes if axes.get_xlabel() == "view"]
