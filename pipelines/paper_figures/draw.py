@@ -75,10 +75,12 @@ def draw(figure: PaperFigure, config: PipelineConfig, options: argparse.Namespac
         return {f"{search.name}.png": figure.draw(config, search)}
     models = [RegisteredModel(reference, config.tracking_uri) for reference in options.model]
     if figure.takes == "models":
-        return figure.draw(models)
-    if figure.takes == "queries":
-        return figure.draw(models[0], options.query)
-    return figure.draw(models[0]) if figure.takes == "model" else figure.draw(models[0], config)
+        files: Files = figure.draw(models)
+    elif figure.takes == "queries":
+        files = figure.draw(models[0], options.query)
+    else:
+        files = figure.draw(models[0]) if figure.takes == "model" else figure.draw(models[0], config)
+    return files
 
 
 def keep(name: str, config: PipelineConfig, files: Files, folder: Path) -> list[Path]:
