@@ -217,7 +217,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
 def say(text: str) -> None:
     """Write a line, or several, to stdout at once, without secrets and with control characters written out."""
     sys.stdout.write(f"{printable(redacted(text))}\n")
-    sys.stdout.flush()
+    _flush_stdout()
 
 
 def console(stderr: bool = False) -> Console:

@@ -37,7 +37,9 @@ class UnifiedLoss(GlobalLoss):
 
     Args:
         margin: delta, in similarity.
-        component_weight, object_weight, attribute_weight: c, o and a, not negative.
+        component_weight: c, not negative, like the next two.
+        object_weight: o.
+        attribute_weight: a.
         relation_weight: r, which is 0 for the paper's first two epochs.
         negatives: of sentences and composed components, ``hardest``, or ``all`` to begin with: the mean hinge of those
             that violate the margin takes the place of the hardest one's, so that the weights of the terms hold as well.

@@ -20,7 +20,7 @@ from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.features import TINY_RESNET
 from preprocessing.shards.reader import ShardReader
 from tests.dual_encoders import write_dual_encoder
-from tests.pipelines.training.by_hand import SMALL, quiet_trainer, with_tokens
+from tests.pipelines.training.by_hand import SMALL, quiet_trainer
 from tests.pipelines.training.test_trainer import WORDS, KilledError, Recorder, losses_of, shards, write_split
 
 __all__ = ["shards"]
@@ -144,15 +144,13 @@ def test_captions_of_any_length_are_cut_before_training(bert: Path, tmp_path: Pa
     write_split(tmp_path / "train", 23, 0, words=600)
     write_split(tmp_path / "dev", 9, 1, words=5000)
     text = bert_text(bert) if name == "bert" else "model.text={name: bigru, word_dim: 3, pooling: {name: gpo}}"
-    settings = make_config(text, "training.epochs=1").training_settings
+    config = make_config(text, "training.epochs=1")
     train, dev = (SplitData(ShardReader(tmp_path / split, "grid")) for split in ("train", "dev"))
     (tmp_path / "out").mkdir()
-    _, facts, _ = prepare(settings, train, dev, tmp_path / "out")
+    _, facts, _ = prepare(config.training_settings, train, dev, tmp_path / "out")
     assert facts["captions_truncated"] == 2
     encoder = load_caption_encoder(tmp_path / "out")
-    train, dev = with_tokens(train, encoder), with_tokens(dev, encoder)
-    device = torch.device("cpu")
-    (metrics,) = Trainer(settings, train, dev, encoder, tmp_path / "out", device, None, lambda metrics: None).run()
+    (metrics,) = quiet_trainer(config, train, dev, encoder, tmp_path / "out", None).run()
     assert metrics["rsum"] > 0
 
 
