@@ -182,6 +182,7 @@ def serve(ray_cluster: str) -> Iterator[Callable[..., Service]]:
     started[0].stop()
 
 
+@pytest.mark.nightly  # more than a minute
 def test_each_goes_on_with_its_version(shop: Shop, serve: Callable[..., Service]) -> None:
     service = serve("--model", "shop", "--follow")
     assert not shop.register(seed=2)  # newer, and not better
