@@ -37,6 +37,7 @@ from preprocessing.loading.batch import Batch, prefetch_to_device
 from preprocessing.loading.loader import TrainLoader, image_batches
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from preprocessing.randomness import dropout_seed
+from preprocessing.storage.atomic import write_json_atomic
 from vse_core.distributed import first_says, gather_output, rank, world_size
 from vse_core.evaluation.embedding import embed
 from vse_core.evaluation.recall import evaluate_retrieval
@@ -51,6 +52,8 @@ from vse_core.training.state import Progress, load_state
 from vse_core.training.step import LocalBatch, NonFiniteLossError, StepResult, check_finite, training_step
 
 EVALUATION_BATCH = 128
+# Next to a model, what its loss has learned by name, such as the logarithm of the inverse temperature.
+LEARNED = "learned.json"
 
 IntArray = npt.NDArray[np.int64]
 
@@ -167,6 +170,8 @@ class Trainer:
     def _write_sidecars(self, directory: Path) -> None:
         save_caption_encoder(self.caption_encoder, directory)
         write_feature_key(directory, self.settings.feature)
+        if learned := self.losses.state():
+            write_json_atomic(directory / LEARNED, learned)
         self.kind.save_sidecars(directory, self.settings.kind_settings)
 
     def _wrapped(self, frozen: bool) -> nn.Module:
