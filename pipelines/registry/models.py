@@ -1,8 +1,8 @@
 """The model registry: registered models are found by their names, and bundles by their folders, without MLflow.
 
 What is registered is a "bundle", a directory with four parts: `model`, `extractor` (what its images need), `gallery`
-and `index` (of the gallery), bound by one list of the digests of all their files. MLflow keeps copies of them with the
-code that reads them.
+and `index` (of the gallery), and `correction` (of hubs) if the training split is large enough for it, bound by one list
+of the digests of all their files. MLflow keeps copies of them with the code that reads them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
 BUNDLE_PARTS = ("model", "extractor", "gallery", "index")
+# The part that a model of few training pairs, or of an earlier version, does not have.
+CORRECTION = "correction"
 
 # The newest version, not judged yet, and the one in use, by pipelines/promote.py. MLflow reserves "latest".
 CHALLENGER, CHAMPION = "challenger", "champion"

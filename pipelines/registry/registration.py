@@ -13,7 +13,14 @@ from mlflow.models import ModelSignature
 from mlflow.models.model import ModelInfo
 from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
-from pipelines.registry.models import BUNDLE_PARTS, CHALLENGER, FINGERPRINT_TAG, RegisteredVersion, find_registered
+from pipelines.registry.models import (
+    BUNDLE_PARTS,
+    CHALLENGER,
+    CORRECTION,
+    FINGERPRINT_TAG,
+    RegisteredVersion,
+    find_registered,
+)
 from pipelines.tracking import Tracker
 from preprocessing.storage.redaction import SecretAddress
 from vse_core.digests import DIGESTS
@@ -64,13 +71,14 @@ def register_bundle(
 
 
 def _log_bundle(bundle: Path, name: str, requirements: Sequence[str], tags: Mapping[str, str]) -> ModelInfo:
+    parts = [part for part in (*BUNDLE_PARTS, CORRECTION) if (bundle / part).is_dir()]
     with tempfile.TemporaryDirectory(prefix="vse-code-") as folder:
         code = Path(folder) / "packages.zip"
         _pack_code(code)
         return mlflow.pyfunc.log_model(
             name=name,
             python_model=str(ROOT / "pipelines" / "serving" / "pyfunc.py"),
-            artifacts={part: str(bundle / part) for part in (*BUNDLE_PARTS, DIGESTS)},
+            artifacts={part: str(bundle / part) for part in (*parts, DIGESTS)},
             code_paths=[str(code)],
             pip_requirements=list(requirements),
             signature=model_signature(),

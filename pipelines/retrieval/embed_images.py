@@ -10,10 +10,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import ray
+import torch
 
 from pipelines.inference.embedder import Embedder
+from pipelines.registry.models import CORRECTION
+from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.image_gallery import Embedded, write_part
 from pipelines.runtime import cluster
 from pipelines.runtime.actor_pool import ActorPool
@@ -78,17 +80,21 @@ class _Embedding:
     def __init__(self, bundle: Path, root: str) -> None:
         self._bundle, self._root = bundle, root
         self._embedder: Embedder
+        self._correction: Correction | None
 
     def prepare(self) -> None:
-        """Load the model."""
+        """Load the model, and its correction if it has one."""
         self._embedder = Embedder(self._bundle / "model", self._bundle / "extractor")
+        self._correction = Correction.load(self._bundle / CORRECTION)
 
     def work(self, files: Sequence[ImageFile]) -> tuple[Embedded | None, list[Skipped]]:
         """Return the images that can be embedded, and the others with their reasons."""
-        return embed_files(self._embedder, files, self._root)
+        return embed_files(self._embedder, files, self._root, self._correction)
 
 
-def embed_files(embedder: Embedder, files: Sequence[ImageFile], root: str) -> tuple[Embedded | None, list[Skipped]]:
+def embed_files(
+    embedder: Embedder, files: Sequence[ImageFile], root: str, correction: Correction | None = None
+) -> tuple[Embedded | None, list[Skipped]]:
     """Embed images batch by batch while a thread decodes the next; links that lead out of `root` are skipped."""
     skipped: list[Skipped] = []
 
@@ -110,6 +116,10 @@ def embed_files(embedder: Embedder, files: Sequence[ImageFile], root: str) -> tu
         images = readable()
         while batch := list(islice(images, _BATCH)):
             embedded += [file for file, _ in batch]
-            vectors.append(embedder.embed_decoded([image for _, (image, _) in batch]).numpy())
+            vectors.append(embedder.embed_decoded([image for _, (image, _) in batch]))
             thumbnails += [small for _, (_, small) in batch]
-    return Embedded(embedded, np.concatenate(vectors), thumbnails) if vectors else None, skipped
+    if not vectors:
+        return None, skipped
+    images_BKD = torch.cat(vectors)
+    bias_B = None if correction is None else correction.images_bias(images_BKD).numpy()
+    return Embedded(embedded, images_BKD.numpy(), bias_B, thumbnails), skipped

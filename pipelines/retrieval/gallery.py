@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -44,17 +44,26 @@ class GalleryError(Exception):
     """A gallery that cannot be read, searched or compared."""
 
 
+class Biases(NamedTuple):
+    """What hub correction subtracts from the similarities of each image (B,) and of each caption (C,)."""
+
+    images_B: Tensor
+    texts_C: Tensor
+
+
 @dataclass(frozen=True)
 class Gallery:
     """Embedded images and captions of one split, in the order of its shards.
 
     `images` are unit vectors (B, K, D) and `texts` (C, D), image after image, float32; or other outputs of a model that
-    has no embeddings. The captions of the B records, one after another, are the C captions.
+    has no embeddings. The captions of the B records, one after another, are the C captions. `biases` correct hubs, if
+    the model has a bank to find them with.
     """
 
     images: Images
     texts: Texts
     records: tuple[Record, ...]
+    biases: Biases | None = None
 
     def __post_init__(self) -> None:
         """Refuse embeddings that do not fit the records."""
@@ -89,7 +98,7 @@ class Gallery:
         """Return the gallery of the first images, with their captions; of all if there are no more, or for None."""
         records = self.records[:count]
         captions = sum(len(record.captions) for record in records)
-        return Gallery(self.images[: len(records)], self.texts[:captions], records)
+        return self._taken(slice(len(records)), slice(captions), records)
 
     def in_order_of(self, other: "Gallery") -> "Gallery":
         """Return this gallery in the order of another one of the same images and captions, for comparing models.
@@ -106,12 +115,18 @@ class Gallery:
             for image, record in zip(images, other.records, strict=True)
             for place in _matching_captions(self.records[image], record)
         ]
-        return Gallery(self.images[images], self.texts[captions], other.records)
+        return self._taken(images, captions, other.records)
+
+    def _taken(self, images: slice | list[int], captions: slice | list[int], records: tuple[Record, ...]) -> "Gallery":
+        biases = None if self.biases is None else Biases(self.biases.images_B[images], self.biases.texts_C[captions])
+        return Gallery(self.images[images], self.texts[captions], records, biases)
 
     def save(self, directory: Path) -> None:
         """Write `embeddings.safetensors` and `items.json`, with their digests, into a directory."""
         directory.mkdir(parents=True, exist_ok=True)
         tensors = {**_tensors("images_BKD", self.images), **_tensors("texts_CD", self.texts)}
+        if self.biases is not None:
+            tensors |= {f"bias_{name}": tensor for name, tensor in self.biases._asdict().items()}
         save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, directory / EMBEDDINGS)
         content = json.dumps({"images": [asdict(record) for record in self.records]}, ensure_ascii=False, indent=1)
         (directory / ITEMS).write_text(content + "\n", encoding="utf-8")
@@ -131,7 +146,9 @@ class Gallery:
             tensors = load_file(directory / EMBEDDINGS)
             records = tuple(_record_from_json(item) for item in parse_json((directory / ITEMS).read_bytes())["images"])
             if "images_BKD" in tensors:
-                return cls(tensors["images_BKD"], tensors["texts_CD"], records)
+                names = [f"bias_{name}" for name in Biases._fields]
+                biases = Biases(*(tensors[name] for name in names)) if names[0] in tensors else None
+                return cls(tensors["images_BKD"], tensors["texts_CD"], records, biases)
         types = kind.behaviour.output_types if kind is not None else None
         if types is None:
             raise GalleryError(_NO_EMBEDDINGS)

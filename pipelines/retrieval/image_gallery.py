@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import torch
 
-from pipelines.registry.models import newer_version
+from pipelines.registry.models import CORRECTION, newer_version
 from pipelines.retrieval.faiss_index import GalleryIndex
-from pipelines.retrieval.gallery import Gallery, GalleryError
+from pipelines.retrieval.gallery import Biases, Gallery, GalleryError
 from pipelines.retrieval.image_files import ImageFile
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import content_digest, fingerprint
@@ -30,15 +30,18 @@ from vse_core.digests import DIGESTS, check_digests, sealed, unsealed, write_dig
 
 STATE = "gallery.json"
 TABLE = "images.parquet"
+# The column of what hub correction subtracts; galleries of models without it have none.
+BIAS = "bias"
 PARTS = "parts"
 THUMBNAILS = "thumbnails"
 
 
 class Embedded(NamedTuple):
-    """Some images, their vectors (B, K, D) and their thumbnails."""
+    """Some images, their vectors (B, K, D), what hub correction subtracts (B,) if the model has it, and thumbnails."""
 
     files: Sequence[ImageFile]
     images_BKD: np.ndarray
+    bias_B: np.ndarray | None
     thumbnails: Sequence[bytes]
 
 
@@ -70,11 +73,9 @@ def newer_model(folder: Path, tracking_uri: str) -> str:
 
 
 def bundle_origin(bundle: Path) -> dict[str, str]:
-    """Return the digests of what gives the vectors: the model, and its extractor."""
-    return {
-        "model": content_digest(bundle / "model" / "model.safetensors"),
-        "extractor": content_digest(bundle / "extractor" / DIGESTS),
-    }
+    """Return the digests of what gives the vectors and biases: the model, its extractor, its correction if any."""
+    files = {"model": "model.safetensors", "extractor": DIGESTS, CORRECTION: DIGESTS}
+    return {part: content_digest(bundle / part / file) for part, file in files.items() if (bundle / part).is_dir()}
 
 
 def write_part(folder: Path, parts: Path, embedded: Embedded) -> pa.Table:
@@ -87,6 +88,8 @@ def write_part(folder: Path, parts: Path, embedded: Embedded) -> pa.Table:
     vectors_BKD = np.ascontiguousarray(embedded.images_BKD, dtype=np.float32)
     columns.append(pa.FixedShapeTensorArray.from_numpy_ndarray(vectors_BKD))
     table = pa.table(columns, names=[*ImageFile._fields, "vectors"])
+    if embedded.bias_B is not None:
+        table = table.append_column(BIAS, pa.array(embedded.bias_B, pa.float32()))
     write_table(parts / f"{fingerprint(embedded.files)[:16]}.parquet", table)
     return table
 
@@ -105,7 +108,8 @@ def publish(folder: Path, state: dict[str, Any], table: pa.Table) -> None:
     shutil.rmtree(directory, ignore_errors=True)  # of an update that was killed
     write_table(directory / TABLE, table)
     gallery = _gallery(table)
-    GalleryIndex.build(gallery.images_BKD, gallery.texts_CD).save(directory, _origin(state, directory))
+    index = GalleryIndex.build(gallery.images_BKD, gallery.texts_CD, gallery.biases)
+    index.save(directory, _origin(state, directory))
     write_digests(directory, TABLE)
     write_state(folder, {**state, "current": number})
     for other in folder.iterdir():
@@ -160,4 +164,6 @@ def _gallery(table: pa.Table) -> Gallery:
     images_BKD = torch.from_numpy(table["vectors"].combine_chunks().to_numpy_ndarray().copy())
     ids, uris = (table[name].to_pylist() for name in ("image_id", "image_uri"))
     records = tuple(Record(image_id, uri, "", ()) for image_id, uri in zip(ids, uris, strict=True))
-    return Gallery(images_BKD, torch.empty(0, images_BKD.shape[-1]), records)
+    has_bias = BIAS in table.column_names
+    biases = Biases(torch.from_numpy(table[BIAS].to_numpy().copy()), torch.empty(0)) if has_bias else None
+    return Gallery(images_BKD, torch.empty(0, images_BKD.shape[-1]), records, biases)

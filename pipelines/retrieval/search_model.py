@@ -54,9 +54,13 @@ class SearchModel:
         return self.embedder.embed_texts(queries).unsqueeze(1)
 
     def find(self, queries_QVD: Tensor, k: int, target: Target) -> list[list[Hit]]:
-        """Return the k items (or all) nearest to each query, best first."""
+        """Return the k items (or all) nearest to each query, best first; hubs are corrected if there is a bank."""
         nearest = getattr(self.index, target).search(queries_QVD, k)
-        return [as_hits(self.gallery, target, one.similarities.tolist(), one.indices.tolist()) for one in nearest]
+        biases = self.gallery.biases
+        if biases is not None:
+            bias = (biases.images_B if target == "images" else biases.texts_C).numpy()
+            nearest = [found._replace(scores=found.scores + bias[found.indices]) for found in nearest]
+        return [as_hits(self.gallery, target, found.scores.tolist(), found.indices.tolist()) for found in nearest]
 
     def search(self, query: str, kind: Kind, k: int, target: Target) -> list[Hit]:
         """Return the k items (or all) nearest to a text, or to the image of a path or URI, best first."""

@@ -1,5 +1,6 @@
 """A bundle small enough for unit tests, of real parts: generated scenes, a random network, an untrained model."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,8 @@ import torch
 
 from pipelines.inference.embedder import Embedder, write_extractor
 from pipelines.kinds.component_embedder import write_parser
-from pipelines.registry.models import BUNDLE_PARTS
+from pipelines.registry.models import BUNDLE_PARTS, CORRECTION
+from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
 from pipelines.retrieval.gallery import Gallery, build_gallery
 from preprocessing.captions.encoder import save_caption_encoder
@@ -18,13 +20,14 @@ from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
 from vse_core.digests import write_digests
 from vse_core.models import build_model, load_model
+from vse_core.similarity import unit_length
 
 IMAGES = 6
 EMBED_DIM = 16
 OPTIONS = {"weights": TINY_RESNET, "seed": 0}
 
 
-def write_tiny_bundle(directory: Path, seed: int = 0) -> Path:
+def write_tiny_bundle(directory: Path, seed: int = 0, *, is_corrected: bool = False) -> Path:
     """Write model, extractor, gallery and index of six scenes; the gallery goes through real shards."""
     records = _scenes()
     extractor = build_extractor("grid", **OPTIONS)
@@ -39,7 +42,21 @@ def write_tiny_bundle(directory: Path, seed: int = 0) -> Path:
     write_shard(shards / "shard-00000.tar", samples, "tiny")
     image, text = {"pooling": {"name": "gpo"}, "mlp": True}, {"pooling": {"name": "gpo"}, "word_dim": 12}
     vocabulary = _write_model(directory, seed, image, text)
-    return _write_gallery(directory, gallery(directory, shards, vocabulary))
+    embedded = gallery(directory, shards, vocabulary)
+    if is_corrected:
+        embedded = _corrected(directory, embedded)
+    return _write_gallery(directory, embedded)
+
+
+def _corrected(directory: Path, embedded: Gallery) -> Gallery:
+    """Write a correction by a bank near the first half of the gallery, and return the gallery with its biases."""
+    bank = [
+        unit_length(vectors[: len(vectors) // 2] + 0.3 * torch.rand_like(vectors[: len(vectors) // 2]))
+        for vectors in (embedded.images_BKD, embedded.texts_CD)
+    ]
+    correction = Correction(bank[0].half().float(), bank[1].half().float(), 0.1, "learned in training")
+    correction.save(directory / CORRECTION)
+    return replace(embedded, biases=correction.biases(embedded.images_BKD, embedded.texts_CD))
 
 
 def write_tiny_unified_bundle(directory: Path) -> Path:
@@ -77,7 +94,7 @@ def _write_model(directory: Path, seed: int, image: dict[str, Any], text: dict[s
 
 def _write_gallery(directory: Path, embedded: Gallery) -> Path:
     embedded.save(directory / "gallery")
-    index = GalleryIndex.build(embedded.images_BKD, embedded.texts_CD)
+    index = GalleryIndex.build(embedded.images_BKD, embedded.texts_CD, embedded.biases)
     index.save(directory / "index", index_origin(directory / "model", directory / "gallery"))
-    write_digests(directory, *BUNDLE_PARTS)
+    write_digests(directory, *BUNDLE_PARTS, *([CORRECTION] if embedded.biases is not None else []))
     return directory

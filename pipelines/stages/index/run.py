@@ -19,7 +19,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     config.mirror.pull(upstream["evaluate"].directory)
     config.mirror.pull_folder(model)
     embedded = Gallery.load(gallery)
-    index = GalleryIndex.build(embedded.images_BKD, embedded.texts_CD)
+    index = GalleryIndex.build(embedded.images_BKD, embedded.texts_CD, embedded.biases)
     index.save(stage.create() / NAME, index_origin(model, gallery))
     facts = index.facts()
     tracker.set_tags({"vse.fingerprint": stage.fingerprint})

@@ -38,7 +38,20 @@ def test_the_nearest_are_found_by_the_best_of_their_views(kind: Kind, item_views
     similarities, places = best(queries_QVD, items_BKD, 7)
     for found, expected, where in zip(index.search(queries_QVD, 7), similarities, places, strict=True):
         assert found.indices.tolist() == where.tolist()
-        np.testing.assert_allclose(found.similarities, expected, atol=1e-5)
+        np.testing.assert_allclose(found.scores, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["exact", "approximate"])
+def test_a_corrected_index_ranks_by_similarity_less_bias(kind: Kind) -> None:
+    items_BKD, queries_QVD, bias_B = unit(40, 2, 8), unit(5, 1, 8, seed=1), torch.linspace(0.5, 0.9, 40)
+    index = ItemIndex.build(items_BKD, queries_QVD, kind, bias_B)
+    assert index.facts.dim == 8
+    assert index.facts.recall == 1
+    for found, query_VD in zip(index.search(queries_QVD, 7), queries_QVD, strict=True):
+        scores_B = (items_BKD @ query_VD[0]).amax(dim=1) - bias_B
+        expected = scores_B.topk(7)
+        assert found.indices.tolist() == expected.indices.tolist()
+        np.testing.assert_allclose(found.scores, expected.values.numpy(), atol=1e-5)
 
 
 def test_views_of_one_image_that_outdo_all_others_are_one_result() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.retrieval.gallery import ITEMS, Gallery, GalleryError, _records, build_gallery
+from pipelines.retrieval.gallery import ITEMS, Biases, Gallery, GalleryError, _records, build_gallery
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets import Caption, Record
 from preprocessing.shards.index import ShardError
@@ -50,8 +50,12 @@ def test_a_gallery_takes_the_order_of_another_reader_of_the_same_images() -> Non
             Record("a", "rows.npy#1", "dev", (Caption("dev#1", "A dog."), Caption("dev#2", "Ein Hund läuft"))),
         ),
     )
-    found = gallery.in_order_of(other)
+    biases = Biases(torch.tensor([0.1, 0.2]), torch.tensor([0.3, 0.4, 0.5]))
+    found = dataclasses.replace(gallery, biases=biases).in_order_of(other)
     assert torch.equal(found.images_BKD, gallery.images_BKD[[1, 0]])
+    assert found.biases is not None
+    assert torch.equal(found.biases.images_B, biases.images_B[[1, 0]])
+    assert torch.equal(found.biases.texts_C, biases.texts_C[[2, 1, 0]])
     assert torch.equal(found.texts_CD, gallery.texts_CD[[2, 1, 0]])
     assert found.records == other.records
 

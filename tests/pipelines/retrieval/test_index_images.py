@@ -16,6 +16,7 @@ from PIL import Image
 
 from pipelines.inference.embedder import Embedder
 from pipelines.retrieval import image_gallery, index_images
+from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.embed_images import embed_files
 from pipelines.retrieval.image_files import ImageFile, list_images
 from pipelines.retrieval.index import main
@@ -27,6 +28,7 @@ from pipelines.serving.request_error import RequestError
 from preprocessing.features import images
 from preprocessing.features.images import load_image, thumbnail
 from tests.pipelines.tiny_bundle import write_tiny_bundle
+from vse_core.digests import write_digests
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +54,9 @@ def embedded(monkeypatch: pytest.MonkeyPatch, bundle: Path) -> list[str]:
     ids: list[str] = []
     embedder = Embedder(bundle / "model", bundle / "extractor")
 
-    def embed(todo: list[ImageFile], _bundle: Path, images: str, folder: Path, parts: Path, _actors: int) -> object:
-        found, skipped = embed_files(embedder, todo, images if Path(images).is_dir() else "")
+    def embed(todo: list[ImageFile], bundle: Path, images: str, folder: Path, parts: Path, _actors: int) -> object:
+        root, correction = images if Path(images).is_dir() else "", Correction.load(bundle / "correction")
+        found, skipped = embed_files(embedder, todo, root, correction)
         if found is None:
             return [], skipped
         ids.extend(file.image_id for file in found.files)
@@ -86,6 +89,26 @@ def test_the_vectors_are_those_of_the_embedder(bundle: Path, photos: Path) -> No
     assert model.search(str(photos / "b.png"), "image", 1, model.target_of("image"))[0].item_id == "b.png"
     assert len(model.search("a red ring", "text", 10, "images")) == 3
     assert "bad.jpg" in (gallery_folder("holiday") / "skipped.csv").read_text()
+
+
+def test_the_captions_of_training_correct_images_without_captions(
+    photos: Path, tmp_path: Path, embedded: list[str]
+) -> None:
+    """The bundle of the other tests has the same model, and no correction."""
+    bundle = write_tiny_bundle(tmp_path / "corrected", is_corrected=True)
+    assert index("--model", str(bundle), "--images", str(photos)) == 0
+    gallery, correction = holiday().gallery, Correction.load(bundle / "correction")
+    assert gallery.biases is not None
+    assert correction is not None
+    sims_BM = (gallery.images_BKD.double() @ correction.texts_MD.double().T).amax(dim=1)
+    expected_B = 0.1 * (sims_BM / 0.1).exp().sum(dim=1).log()
+    torch.testing.assert_close(gallery.biases.images_B.double(), expected_B, atol=1e-5, rtol=0)
+    assert pyarrow.parquet.read_schema(next(gallery_folder("holiday").glob("0*/*.parquet"))).names[-1] == "bias"
+    shutil.rmtree(bundle / "correction")
+    write_digests(bundle)
+    assert index() == 0
+    assert len(embedded) == 6, "another correction is another origin: all images are embedded again"
+    assert holiday().gallery.biases is None
 
 
 def test_only_new_and_changed_files_are_embedded_and_gone_ones_removed(

@@ -11,6 +11,7 @@ import pytest
 
 from pipelines.registry.registration import register_bundle
 from pipelines.retrieval import search
+from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.options import default_tracking_uri
 from pipelines.retrieval.search_model import load_search_model
 from pipelines.runtime.cli import guarded
@@ -85,6 +86,21 @@ def test_images_and_captions_find_themselves_first(place: Place) -> None:
         assert hits[0].similarity == pytest.approx(1.0, abs=1e-3)
     _, caption = model.gallery.captions[7]
     assert model.search(caption.text, "text", 1, "captions")[0].caption == caption.text
+
+
+def test_a_search_corrects_hubs_and_shows_cosines(tmp_path: Path) -> None:
+    model = load_search_model(str(write_tiny_bundle(tmp_path / "bundle", is_corrected=True)), "unused")
+    correction = Correction.load(tmp_path / "bundle" / "correction")
+    assert correction is not None
+    query_D = model.embedder.embed_texts(["a red ring"])[0]
+    cosines_B = (model.gallery.images_BKD @ query_D).amax(dim=1)
+    bank_MB = (model.gallery.images_BKD @ correction.texts_MD.T).amax(dim=1).T
+    scores_B = cosines_B - 0.1 * (bank_MB / 0.1).exp().sum(dim=0).log()
+    order = scores_B.argsort(descending=True)
+    assert order.tolist() != cosines_B.argsort(descending=True).tolist()
+    hits = model.search("a red ring", "text", 6, "images")
+    assert [hit.item_id for hit in hits] == [model.gallery.records[image].image_id for image in order]
+    assert [hit.similarity for hit in hits] == pytest.approx(cosines_B[order].tolist(), abs=1e-5)
 
 
 def test_another_gallery_is_refused(place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
