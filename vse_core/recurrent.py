@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from vse_core.packed_gru import packed_gru_states
+from vse_core.static_shapes import has_static_shapes
 
 
 def gru_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
@@ -17,7 +18,7 @@ def gru_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
     """
     if torch.onnx.is_in_onnx_export():
         return _onnx_states(gru, inputs_BNE, lengths_B)
-    if inputs_BNE.is_cuda:
+    if has_static_shapes(inputs_BNE):
         return unpacked_states(gru, inputs_BNE, lengths_B)
     packed = pack_padded_sequence(inputs_BNE, lengths_B, batch_first=True, enforce_sorted=False)
     each_once = packed._replace(data=torch.arange(len(packed.data)))
@@ -26,7 +27,7 @@ def gru_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
 
 def word_states(gru: nn.GRU, embedding: nn.Embedding, tokens_BN: Tensor, lengths_B: Tensor) -> Tensor:
     """Return ``gru_states`` of word vectors; on a CPU, a word of the batch is projected to the GRU's width once."""
-    if torch.onnx.is_in_onnx_export() or tokens_BN.is_cuda:
+    if has_static_shapes(tokens_BN):
         return gru_states(gru, embedding(tokens_BN), lengths_B)
     words_U, places_BN = tokens_BN.unique(return_inverse=True)
     packed = pack_padded_sequence(places_BN, lengths_B, batch_first=True, enforce_sorted=False)

@@ -103,6 +103,9 @@ class TrainingConfig(Strict):
     chunk_size: Int | None = Field(
         None, gt=0, description="pairs that a worker encodes at once: less memory, a second forward pass; null: all"
     )
+    cuda_graphs: bool = Field(
+        True, description="on one GPU, replay steps from CUDA graphs: the same results, without waits for the host"
+    )
     checkpoint_steps: Int = Field(100, gt=0, description="steps between checkpoints that a killed run resumes from")
     log_steps: Int = Field(10, gt=0, description="steps between logged losses")
 

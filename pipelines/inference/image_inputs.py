@@ -64,15 +64,17 @@ def image_source(
     image_augmentation: bool = False,
     size_augmentation: SizeAugmentation = "none",
     feature_dropout: float = 0.0,
+    few_shapes: bool = False,
 ) -> ImageSource:
     """Return the source of a split's images for a model, with the augmentations of training.
 
     The image augmentation crops and mirrors, that of the size leaves out features or cells, and `feature_dropout` is
-    the share of the features' dimensions to leave out. As many image files are decoded at a time as torch has threads.
+    the share of the features' dimensions to leave out; `few_shapes` pads batches alike. As many image files are decoded
+    at a time as torch has threads.
     """
     pixels = pixel_format(model)
     if pixels is None:
-        return FeatureSource(reader, seed, size_augmentation, feature_dropout)
+        return FeatureSource(reader, seed, size_augmentation, feature_dropout, few_shapes)
     return PixelSource(reader, pixels, torch.get_num_threads(), seed, image_augmentation, size_augmentation)
 
 

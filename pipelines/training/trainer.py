@@ -41,12 +41,14 @@ from preprocessing.storage.atomic import write_json_atomic
 from vse_core.distributed import first_says, gather_output, rank, world_size
 from vse_core.evaluation.embedding import embed
 from vse_core.evaluation.recall import evaluate_retrieval
+from vse_core.losses import GlobalLoss
 from vse_core.models import build_model, load_weights
 from vse_core.outputs import Images, Texts
 from vse_core.precision import use_tf32
 from vse_core.training.grad_cache import ChunkedModel
+from vse_core.training.graphs import GraphedSteps
 from vse_core.training.mixed_precision import MixedPrecision
-from vse_core.training.optim import build_optimizer, learning_rates, set_learning_rate
+from vse_core.training.optim import build_optimizer, set_learning_rate
 from vse_core.training.sharding import forget_gathered, shard
 from vse_core.training.state import Progress, load_state
 from vse_core.training.step import LocalBatch, NonFiniteLossError, StepResult, check_finite, training_step
@@ -56,6 +58,8 @@ EVALUATION_BATCH = 128
 LEARNED = "learned.json"
 
 IntArray = npt.NDArray[np.int64]
+# Takes a step of a loss over local batches; says whether it is diagnosed.
+TakeStep = Callable[[GlobalLoss, list[LocalBatch], bool], StepResult]
 
 
 class Trainer:
@@ -92,6 +96,10 @@ class Trainer:
         self.checkpoints = Checkpoints(directory, self._write_sidecars, settings.mirror)
         torch.manual_seed(settings.seed)
         self.model = build_model(**specification).to(device)
+        # Processes wait for each other within a step, chunks keep the state of random generators on the host, and
+        # fp16's scaler decides there.
+        can_capture = device.type == "cuda" and world_size() == 1 and training.chunk_size is None
+        self._is_graphed = training.cuda_graphs and can_capture and training.precision != "fp16"
         captions, window = train.reader.shard_captions, training.shuffle_shards
         self.sampler = BatchSampler(train.reader.num_captions, training.batch_size, settings.seed, captions, window)
         self.loader = self._loader(train)
@@ -114,6 +122,7 @@ class Trainer:
             training.weight_decay,
             settings.model.rate_factors(),
             self.losses.parameters(),
+            self._is_graphed,
         )
         use_tf32(training.precision == "tf32")
         self.precision = MixedPrecision(training.precision, device)
@@ -129,13 +138,13 @@ class Trainer:
         Raises NonFiniteLossError or CollapseError; the weights of the last checkpoint are sound.
         """
         self._restore()
-        wrapped, frozen = None, False
+        take, frozen = None, False
         for epoch in range(self.progress.epoch, self.training.epochs):
-            if wrapped is None or self.settings.model.image.is_frozen(epoch) != frozen:
-                wrapped = None  # it lets go of the parameters before the next one takes them
+            if take is None or self.settings.model.image.is_frozen(epoch) != frozen:
+                take = None  # it lets go of the parameters before the next one takes them
                 frozen = self.settings.model.image.is_frozen(epoch)
-                wrapped = self._wrapped(frozen)
-            self._train_epoch(wrapped, epoch)
+                take = self._steps(self._wrapped(frozen))
+            self._train_epoch(take, epoch)
             self._finish_epoch(epoch)
         if not self.training.epochs and not self.progress.history:
             self._finish_epoch(0)
@@ -155,6 +164,7 @@ class Trainer:
                 training.image_augmentation,
                 training.size_augmentation,
                 training.feature_dropout,
+                self._is_graphed,
             ),
             train.tokens,
             self.caption_encoder,
@@ -165,6 +175,7 @@ class Trainer:
             caption_augmentation=training.caption_augmentation,
             extra=self.kind.train_inputs(self.settings.kind_settings, train, self.caption_encoder, self.directory),
             pin=self.device.type == "cuda",
+            few_shapes=self._is_graphed,
         )
 
     def _write_sidecars(self, directory: Path) -> None:
@@ -186,7 +197,16 @@ class Trainer:
         # Buffers are the statistics of the global batch, the same everywhere: nothing to broadcast.
         return DistributedDataParallel(trained, device_ids=devices, forward_sync_buffers=False)
 
-    def _train_epoch(self, wrapped: nn.Module, epoch: int) -> None:
+    def _steps(self, wrapped: nn.Module) -> TakeStep:
+        """Return what takes a step of a model: from CUDA graphs, or operator by operator."""
+        arguments = (self.optimizer, self.training.gradient_clip, self.precision)
+        if self._is_graphed:
+            return GraphedSteps(wrapped, *arguments)
+        return lambda loss, batches, diagnosed: training_step(
+            wrapped, loss, self.optimizer, batches, self.training.gradient_clip, self.precision, diagnosed
+        )
+
+    def _train_epoch(self, take: TakeStep, epoch: int) -> None:
         self.model.train()
         self._logged = ThroughputMeter(waited=self.loader.wait_seconds)
         meter = self._logged
@@ -196,10 +216,10 @@ class Trainer:
             for step in range(self.progress.step, self.steps_per_epoch):
                 done = epoch * self.steps_per_epoch + step + 1
                 sampled = self._sampled(epoch, step)
-                result = self._step(wrapped, list(itertools.islice(batches, len(sampled))), sampled, done - 1)
+                rates = set_learning_rate(self.optimizer, self.training.learning_rate * self.schedule(done - 1))
+                result = self._step(take, list(itertools.islice(batches, len(sampled))), sampled, done)
                 samples = sum(map(len, sampled))
                 meter = meter.after(samples, self.loader.wait_seconds)
-                rates = learning_rates(self.optimizer)
                 self._reports.append(StepReport(done, samples / len(sampled), rates, Scalars(result), meter))
                 self.progress = replace(self.progress, epoch=epoch, step=step + 1)
                 self._read_reports(pending=1)
@@ -222,9 +242,9 @@ class Trainer:
         last = min(first + self.training.accumulation, self.loader.steps_per_epoch)
         return [self.sampler.batch(epoch, batch) for batch in range(first, last)]
 
-    def _step(self, wrapped: nn.Module, batches: list[Batch], sampled: list[IntArray], step: int) -> StepResult:
-        """Take a step, counted from 0."""
-        set_learning_rate(self.optimizer, self.training.learning_rate * self.schedule(step))
+    def _step(self, take: TakeStep, batches: list[Batch], sampled: list[IntArray], done: int) -> StepResult:
+        """Take the step after which `done` are done."""
+        step = done - 1
         torch.manual_seed(dropout_seed(self.settings.seed, step, rank()))
         world = world_size()
         local_batches = [
@@ -235,8 +255,10 @@ class Trainer:
             )
             for batch, captions in zip(batches, sampled, strict=True)
         ]
-        clip = self.training.gradient_clip
-        return training_step(wrapped, self.losses.at(step), self.optimizer, local_batches, clip, self.precision)
+        return take(self.losses.at(step), local_batches, self._is_logged(done))
+
+    def _is_logged(self, done: int) -> bool:
+        return done % self.training.log_steps == 0 or done == self.training.epochs * self.steps_per_epoch
 
     def _read_reports(self, pending: int = 0) -> None:
         """Read all reports but the last `pending`, and check their losses; all processes stop together on an error."""
@@ -250,8 +272,7 @@ class Trainer:
                 raise NonFiniteLossError(f"step {report.step}: {error}") from error
             plateau_steps = self.losses.check(report.step - 1, values, report.batch_size)
             self.progress = replace(self.progress, plateau_steps=plateau_steps)
-            is_last = report.step == self.training.epochs * self.steps_per_epoch
-            if self.tracker is not None and (is_last or report.step % self.training.log_steps == 0):
+            if self.tracker is not None and self._is_logged(report.step):
                 self._log_step(self.tracker, report, values)
 
     def _model_inputs(self, batch: Batch, step: int) -> tuple[Any, ...]:

@@ -89,11 +89,17 @@ class FeatureBuffers:
 
 
 def pad_features(
-    features: Sequence[npt.NDArray[np.float16]], kept: Sequence[Integers] | None, buffers: FeatureBuffers
+    features: Sequence[npt.NDArray[np.float16]],
+    kept: Sequence[Integers] | None,
+    buffers: FeatureBuffers,
+    size: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Copy B arrays (N_b, F), or their `kept` rows, into one zero-padded float16 (B, max N, F); return lengths too."""
+    """Copy B arrays (N_b, F), or their `kept` rows, into one zero-padded float16 (B, size, F); return lengths too.
+
+    The size is that of the largest set by default.
+    """
     lengths = [len(rows) for rows in (features if kept is None else kept)]
-    out_BNF = buffers.take((len(features), max(lengths), features[0].shape[1]))
+    out_BNF = buffers.take((len(features), size or max(lengths), features[0].shape[1]))
     for row, (array_NF, length) in enumerate(zip(features, lengths, strict=True)):
         target = out_BNF[row, :length]
         if kept is None:
@@ -105,13 +111,23 @@ def pad_features(
     return torch.from_numpy(out_BNF), torch.tensor(lengths)
 
 
-def pad_tokens(tokens: Sequence[Integers | Sequence[int]], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Copy B >= 0 sequences of token ids into one padded tensor, int64 (B, max L); return their lengths too."""
+def pad_tokens(
+    tokens: Sequence[Integers | Sequence[int]], pad_id: int, multiple: int = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Copy B >= 0 sequences of token ids into one padded tensor, int64 (B, max L); return their lengths too.
+
+    L is rounded up to a multiple.
+    """
     lengths = [len(ids) for ids in tokens]
-    out_BL = np.full((len(tokens), max(lengths, default=0)), pad_id, dtype=np.int64)
+    out_BL = np.full((len(tokens), rounded_up(max(lengths, default=0), multiple)), pad_id, dtype=np.int64)
     for row, ids in enumerate(tokens):
         out_BL[row, : lengths[row]] = ids
     return torch.from_numpy(out_BL), torch.tensor(lengths)
+
+
+def rounded_up(size: int, multiple: int) -> int:
+    """Return the next multiple."""
+    return -(-size // multiple) * multiple
 
 
 def component_tensors(arrays: Mapping[str, Integers]) -> dict[str, torch.Tensor]:

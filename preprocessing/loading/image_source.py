@@ -14,7 +14,7 @@ import torch
 
 from preprocessing.captions.augment import drop_dimensions, drop_grids, drop_regions
 from preprocessing.features.images import ImageError
-from preprocessing.loading.batch import FeatureBuffers, pad_features
+from preprocessing.loading.batch import FeatureBuffers, pad_features, rounded_up
 from preprocessing.loading.pixels import PixelFormat, decode_pixels, full_view, random_view
 from preprocessing.randomness import Stream, sample_rng
 from preprocessing.shards.index import FIX, ShardError
@@ -28,6 +28,8 @@ _DROP: dict[SizeAugmentation, Callable[[int, np.random.Generator], npt.NDArray[n
     "region": drop_regions,
     "grid": drop_grids,
 }
+# Sets of different sizes are padded to a multiple of it, if batches are to have few shapes.
+_BUCKET = 16
 # Batches alive at once in training: two prefetched, one in preparation, the consumer's and its last one.
 _ALIVE = 5
 
@@ -41,12 +43,15 @@ class FeatureSource:
         seed: of the augmentation.
         size_augmentation: "none", "region" (:func:`drop_regions`) or "grid" (:func:`drop_grids`).
         feature_dropout: share of the F dimensions that an image is trained without (:func:`drop_dimensions`).
+        few_shapes: pad batches of training to the size that their sets have without augmentation, or, if these differ,
+            to a multiple of 16.
     """
 
     reader: ShardReader
     seed: int = 0
     size_augmentation: SizeAugmentation = "none"
     feature_dropout: float = 0.0
+    few_shapes: bool = False
 
     def __post_init__(self) -> None:
         self._buffers = FeatureBuffers(_ALIVE)
@@ -67,13 +72,19 @@ class FeatureSource:
             self._drop(len(array_NF), sample_rng(self.seed, epoch, sample, Stream.SIZE))
             for array_NF, sample in zip(features, samples, strict=True)
         ]
-        features_BNF, lengths_B = pad_features(features, kept, self._buffers)
+        features_BNF, lengths_B = pad_features(features, kept, self._buffers, self._size(features))
         if self.feature_dropout:
             rngs = (sample_rng(self.seed, epoch, sample, Stream.FEATURE) for sample in samples)
             factors_BF = [drop_dimensions(features_BNF.shape[2], self.feature_dropout, rng) for rng in rngs]
             # By torch: NumPy multiplies float16 twenty times as slowly.
             features_BNF *= torch.from_numpy(np.stack(factors_BF)).unsqueeze(1)
         return features_BNF, lengths_B
+
+    def _size(self, features: Sequence[npt.NDArray[np.float16]]) -> int | None:
+        if not self.few_shapes:
+            return None
+        sizes = {len(array_NF) for array_NF in features}
+        return max(sizes) if len(sizes) == 1 else rounded_up(max(sizes), _BUCKET)
 
 
 @dataclass(eq=False)

@@ -22,6 +22,8 @@ from preprocessing.shards.reader import ShardReader
 
 # Batches that a background thread prepares in advance.
 _PREPARED = 2
+# Captions are padded to a multiple of it, if batches are to have few shapes.
+_BUCKET = 8
 
 CaptionInputs = Callable[[npt.NDArray[np.int64], int, int], dict[str, torch.Tensor]]
 """Inputs of a batch besides the tokens of its captions, by name: of their numbers (B,), the epoch, and L."""
@@ -43,6 +45,7 @@ class TrainLoader:
         caption_augmentation: mask, replace and delete tokens, as the caption encoder does it; ``words`` keeps the ends.
         extra: gives what the model takes besides images and tokens.
         pin: let the background thread copy them to page-locked memory, from which copies to a GPU are asynchronous.
+        few_shapes: pad captions to a multiple of 8, so that few CUDA graphs replay all steps.
         wait_seconds: time that consumers have waited for batches so far, over all epochs.
     """
 
@@ -57,6 +60,7 @@ class TrainLoader:
     caption_augmentation: bool | Literal["words"]
     extra: CaptionInputs | None = None
     pin: bool = False
+    few_shapes: bool = False
 
     def __post_init__(self) -> None:
         counts = [self.sampler.num_samples, self.reader.num_captions, len(self.tokens)]
@@ -98,7 +102,7 @@ class TrainLoader:
         images = self.reader.images_of(captions)
         image_tensors = self.images.augmented(images.tolist(), epoch, captions.tolist())
         tokens = [self._tokens(epoch, caption) for caption in captions.tolist()]
-        tokens_BL, lengths_B = pad_tokens(tokens, self.caption_encoder.pad_id)
+        tokens_BL, lengths_B = pad_tokens(tokens, self.caption_encoder.pad_id, _BUCKET if self.few_shapes else 1)
         extra = {} if self.extra is None else self.extra(captions, epoch, tokens_BL.shape[1])
         return Batch(*image_tensors, tokens_BL, lengths_B, torch.tensor(images), torch.tensor(captions), extra)
 

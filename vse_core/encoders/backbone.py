@@ -12,6 +12,7 @@ from vse_core.digests import first_line
 from vse_core.encoders.image import FeatureEncoder
 from vse_core.encoders.networks import Architecture
 from vse_core.encoders.resnet import GridResNet
+from vse_core.static_shapes import has_static_shapes
 
 # oneDNN's AVX2 kernel for 1x1 convolutions is safe from this number of input channels on.
 _SAFE_CHANNELS = 8
@@ -188,5 +189,6 @@ def _compacted(cells_BNF: Tensor, kept_BN: Tensor) -> tuple[Tensor, Tensor]:
     lengths_B = kept_BN.sum(dim=1)
     if torch.onnx.is_in_onnx_export():  # an exported graph is for inference, which keeps all cells
         return cells_BNF, lengths_B
-    order_BN = torch.argsort(~kept_BN, dim=1, stable=True)[:, : int(lengths_B.max())]
+    longest = cells_BNF.shape[1] if has_static_shapes(kept_BN) else int(lengths_B.max())
+    order_BN = torch.argsort(~kept_BN, dim=1, stable=True)[:, :longest]
     return cells_BNF.gather(1, order_BN.unsqueeze(-1).expand(-1, -1, cells_BNF.shape[-1])), lengths_B

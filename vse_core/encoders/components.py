@@ -12,6 +12,7 @@ from vse_core.encoders.gru_start import GRUStart, fill_embedding, start_gru
 from vse_core.products import Linear, linear
 from vse_core.recurrent import gru_states, last_state
 from vse_core.similarity import unit_length
+from vse_core.static_shapes import has_static_shapes
 
 
 class ObjectEncoder(nn.Module):
@@ -63,8 +64,11 @@ class NeuralCombiner(nn.Module):
 
         A triple and its negatives begin alike, and so do many triples of a batch. What begins alike is read once: each
         step goes over the distinct beginnings only, and each state and each word are multiplied with the GRU's weights
-        once, however many beginnings they are followed by or occur in.
+        once, however many beginnings they are followed by or occur in. With static shapes every sequence is read.
         """
+        if has_static_shapes(words_UD):
+            is_read_MK = phrases_MK >= 0
+            return unit_length(last_state(self.gru, words_UD[phrases_MK.clamp(min=0)], is_read_MK.sum(dim=1)))
         used_U, phrases = phrases_MK.clamp(min=0).unique(return_inverse=True)
         input_weight, state_weight, input_bias, state_bias = self.gru.all_weights[0]
         inputs_UG = linear(words_UD[used_U], input_weight, input_bias)
@@ -198,8 +202,15 @@ class ComponentEncoder(nn.Module):
         return pairs[..., 0] * self.vocabulary_size + pairs[..., 1]
 
     def _encode_distinct(self, keys: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Vectors (U, D) of the distinct keys, and for every tensor of keys the rows of its own."""
-        distinct_U, rows = torch.cat([key.flatten() for key in keys]).unique(return_inverse=True)
+        """Vectors (U, D) of the distinct keys, and for every tensor of keys the rows of its own.
+
+        With static shapes all count as distinct.
+        """
+        all_keys = torch.cat([key.flatten() for key in keys])
+        if has_static_shapes(all_keys):
+            distinct_U, rows = all_keys, torch.arange(len(all_keys), device=all_keys.device)
+        else:
+            distinct_U, rows = all_keys.unique(return_inverse=True)
         modifiers_U = distinct_U.div(self.vocabulary_size, rounding_mode="floor")
         words_UD: Tensor = self.objects(modifiers_U, distinct_U - modifiers_U * self.vocabulary_size)
         shares = rows.split([key.numel() for key in keys])
@@ -214,7 +225,7 @@ def compose(count: int, vectors: list[Tensor], owners: list[Tensor]) -> tuple[Te
     """
     vectors_MD, owners_M = torch.cat(vectors), torch.cat(owners)
     sums_CD = vectors_MD.new_zeros(count, vectors_MD.shape[1]).index_add(0, owners_M, vectors_MD)
-    has_C = owners_M.bincount(minlength=count) > 0
+    has_C = torch.zeros(count, dtype=torch.bool, device=owners_M.device).index_fill(0, owners_M, True)
     return unit_length(sums_CD), has_C
 
 

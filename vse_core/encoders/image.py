@@ -10,6 +10,7 @@ from vse_core.pooling.masks import check_lengths, into_sets, real_rows, valid_ma
 from vse_core.precision import product_type
 from vse_core.products import Linear
 from vse_core.similarity import unit_length
+from vse_core.static_shapes import has_static_shapes
 
 
 class FeatureEncoder(nn.Module):
@@ -80,14 +81,15 @@ class FeatureEncoder(nn.Module):
         rows_MF, mask_BN = self._rows(features_BNF, lengths_B)
         rows_MD = self.fc(rows_MF)
         if self.mlp is not None:
-            rows_MD = rows_MD + self.mlp(rows_MF, self._padding(mask_BN, rows_MF))
+            rows_MD = rows_MD + self.mlp(rows_MF, *self._counted(mask_BN, rows_MF))
         return into_sets(self.dropout(rows_MD), mask_BN), mask_BN
 
     def norm_sums(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
         """Return :meth:`GlobalBatchNorm.sums` of the MLP over a part of a batch."""
         assert self.mlp is not None
         rows_MF, mask_BN = self._rows(features_BNF, lengths_B)
-        return self.mlp.norm.sums(self.mlp.hidden_rows(rows_MF, self._padding(mask_BN, rows_MF)))
+        padding, counted_M = self._counted(mask_BN, rows_MF)
+        return self.mlp.norm.sums(self.mlp.hidden_rows(rows_MF, padding), counted_M)
 
     def _rows(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         mask_BN = valid_mask(features_BNF, lengths_B)
@@ -95,8 +97,13 @@ class FeatureEncoder(nn.Module):
         row_type = product_type(features_BNF, self.fc.weight.dtype)
         return real_rows(features_BNF, mask_BN).to(row_type), mask_BN
 
-    def _padding(self, mask_BN: Tensor, rows_MF: Tensor) -> int:
-        return mask_BN.numel() - len(rows_MF) if self.norm_rows == "padded" and self.training else 0
+    def _counted(self, mask_BN: Tensor, rows_MF: Tensor) -> tuple[int, Tensor | None]:
+        """How many rows of zeros the statistics miss, and which of the rows they count, None for all."""
+        if not self.training:
+            return 0, None
+        if self.norm_rows == "padded":
+            return mask_BN.numel() - rows_MF.shape[0], None
+        return 0, mask_BN.flatten() if has_static_shapes(rows_MF) else None
 
 
 class ResidualMLP(nn.Module):
@@ -108,9 +115,12 @@ class ResidualMLP(nn.Module):
         self.norm = GlobalBatchNorm(embed_dim // 2)
         self.out = Linear(embed_dim // 2, embed_dim)
 
-    def forward(self, rows_MF: Tensor, padding: int = 0) -> Tensor:
-        """Map rows (M, F) to (M, D); ``padding`` rows of zeros join them in the statistics of the batch norm."""
-        normed_MH = self.norm(self.hidden_rows(rows_MF, padding))[: rows_MF.shape[0]]
+    def forward(self, rows_MF: Tensor, padding: int = 0, counted_M: Tensor | None = None) -> Tensor:
+        """Map rows (M, F) to (M, D).
+
+        In the statistics of the batch norm ``padding`` rows of zeros join them, and rows that do not count are left out.
+        """
+        normed_MH = self.norm(self.hidden_rows(rows_MF, padding), counted_M)[: rows_MF.shape[0]]
         out: Tensor = self.out(torch.relu(normed_MH))
         return out
 

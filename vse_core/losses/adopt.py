@@ -14,6 +14,9 @@ Count = Literal["adaptive", "constant", "random"]
 
 # Exponent of the measured maturity in the released code.
 _EXPONENT = 1.25
+# The constants of splitmix64, as signed numbers: what is added to a seed; shifts and factors of its bits.
+_GAMMA = 0x9E3779B97F4A7C15 - 2**64
+_MIXING = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64), (31, 1))
 
 
 class AdoptLoss(TemperatureLoss):
@@ -78,7 +81,7 @@ class AdoptLoss(TemperatureLoss):
         # Similarities of opposite vectors could make the sum negative, for which powers and cosines mean nothing.
         maturity = (alignment + uniformity).clamp(min=0.0)
         if self.count == "constant":
-            number = torch.tensor(self.constant, device=image_ids_B.device)
+            number = alignment.new_full((), self.constant)
         elif self.count == "random":
             number = _draw(image_ids_B)
         elif self.variant == "paper":
@@ -95,9 +98,10 @@ class AdoptLoss(TemperatureLoss):
         positive_A1 = block.own(sims_AC).unsqueeze(1) / self.temperature
         if self.variant == "paper":
             # An anchor without negatives has nothing to be contrasted with.
-            has_negatives_A = mined_AC.isfinite().any(dim=1)
-            losses = logits_AC[has_negatives_A].logsumexp(dim=1) - positive_A1[has_negatives_A].squeeze(1)
-            return losses.sum() / sims_AC.shape[1]
+            has_negatives_A1 = mined_AC.isfinite().any(dim=1, keepdim=True)
+            logits_AC = torch.where(has_negatives_A1, logits_AC, positive_A1)
+            losses_A = logits_AC.logsumexp(dim=1) - positive_A1.squeeze(1)
+            return losses_A.where(has_negatives_A1.squeeze(1), 0.0).sum() / sims_AC.shape[1]
         return -torch.cat([positive_A1, logits_AC], dim=1).log_softmax(dim=1)[:, 0].sum() / sims_AC.shape[1]
 
     def _mined(self, block: Block, hardest: Tensor) -> Tensor:
@@ -114,8 +118,12 @@ class AdoptLoss(TemperatureLoss):
 
 
 def _draw(image_ids_B: Tensor) -> Tensor:
-    """A number in 1 .. B - 1, the same on every process and in a resumed run: the batch itself is the seed."""
+    """A number in 1 .. B - 1, the same on every process and in a resumed run: the batch itself is the seed.
+
+    Its bits are mixed as splitmix64 does it (Steele, Lea and Flood, OOPSLA 2014), on the device.
+    """
     pairs = len(image_ids_B)
-    places_B = torch.arange(1, pairs + 1, device=image_ids_B.device)
-    generator = torch.Generator().manual_seed(int((image_ids_B * places_B).sum()) % 2**63)
-    return torch.randint(1, max(pairs, 2), (), generator=generator).to(image_ids_B.device)
+    bits = (image_ids_B * torch.arange(1, pairs + 1, device=image_ids_B.device)).sum() + _GAMMA
+    for shift, factor in _MIXING:
+        bits = (bits ^ (bits >> shift)) * factor
+    return bits % max(pairs - 1, 1) + 1

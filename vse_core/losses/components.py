@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vse_core.precision import at_least_float32, full_precision
+from vse_core.static_shapes import has_static_shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,9 @@ def _join_components(parts: Sequence[ComponentVectors], counts: Sequence[int]) -
 def region_similarities(components: ComponentVectors, regions_bND: Tensor) -> Tensor:
     """Inner products (M, V, N) of every component and its negatives with every region of its own image, in float32."""
     vectors_MVD, regions_bND = at_least_float32(components.vectors_MVD), at_least_float32(regions_bND)
+    if has_static_shapes(vectors_MVD):
+        with full_precision(regions_bND):
+            return vectors_MVD @ regions_bND[components.owners_M].transpose(1, 2)
     images, kinds, width = len(regions_bND), vectors_MVD.shape[1], vectors_MVD.shape[2]
     places_M, most = _places(components.owners_M, images)
     # One product per image, of all its components at once: the regions, which are many, are not copied for each.

@@ -182,6 +182,14 @@ class LossResult:
 class GlobalLoss(nn.Module, ABC):
     """A loss over a global batch, of which each process holds a local batch."""
 
+    is_diagnosed = True
+
+    def diagnose(self, wanted: bool) -> None:
+        """Say whether the parts that are measured for a reader alone, such as mean similarities, are wanted."""
+        for module in self.modules():
+            if isinstance(module, GlobalLoss):
+                module.is_diagnosed = wanted
+
     def forward(self, *output_and_ids: Any) -> LossResult:
         """Loss of a batch that one process holds: of the model's output, or its parts, and the image ids."""
         *output, image_ids_B = output_and_ids
@@ -207,12 +215,13 @@ class PairLoss(GlobalLoss):
     def from_local_batch(self, output: tuple[Tensor, Tensor], image_ids_b: Tensor, counts: list[int]) -> LossResult:
         """Loss of images (b, K, D) and texts (b, D), all of unit length, of which the same rows belong together.
 
-        Its parts are what the loss is made of (see its class), and the mean similarity of pairs and of their hardest
-        negatives.
+        Its parts are what the loss is made of (see its class), and, if it is diagnosed, the mean similarity of pairs
+        and of their hardest negatives.
         """
         pairs = GlobalPairs(*output, image_ids_b, counts, self.mask_same_image)
         total, parts = self.total_and_parts(pairs)
-        parts |= pair_similarities(pairs)
+        if self.is_diagnosed:
+            parts |= pair_similarities(pairs)
         return LossResult(total, {name: part.detach() for name, part in parts.items()})
 
     @abstractmethod

@@ -73,8 +73,8 @@ class HierarchicalLoss(GlobalLoss):
     ) -> LossResult:
         """The global batch's loss; row i of the videos and of the captions belong together.
 
-        Its parts are those of the triplet loss, the mean similarity of pairs and of their hardest negatives, and the
-        pairs' mean similarity on each level.
+        Its parts are those of the triplet loss and, if it is diagnosed, the mean similarity of pairs and of their
+        hardest negatives, and the pairs' mean similarity on each level.
         """
         pairs = GlobalPairs(
             *output,
@@ -85,9 +85,10 @@ class HierarchicalLoss(GlobalLoss):
             lambda levels_A3C: levels_A3C.mean(dim=1),
         )
         total, parts = self.triplet.total_and_parts(pairs)
-        with torch.no_grad():
-            levels = pairs.sums(_own_levels, (IMAGES,))
-        parts |= pair_similarities(pairs) | {name: level / len(pairs) for name, level in levels.items()}
+        if self.is_diagnosed:
+            with torch.no_grad():
+                levels = pairs.sums(_own_levels, (IMAGES,))
+            parts |= pair_similarities(pairs) | {name: level / len(pairs) for name, level in levels.items()}
         return LossResult(total, {name: part.detach() for name, part in parts.items()})
 
 

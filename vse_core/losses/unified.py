@@ -108,7 +108,7 @@ class UnifiedLoss(GlobalLoss):
         )
         sums = sentences.sums(self._sentence_terms)
         sums |= composed.sums(lambda block: {"comp": self._by_anchor(self._hinges(_of_some(block, has_B))).sum()})
-        parts = pair_similarities(sentences) | {
+        parts = (pair_similarities(sentences) if self.is_diagnosed else {}) | {
             "captions_with_components": has_B.sum().float(),
             "active_hinges": sums["active_hinges"] / sums["hinges"],
         }

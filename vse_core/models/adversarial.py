@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vse_core.distributed import gather_counts, gather_rows
 from vse_core.losses.adversarial import AdversarialOutput
 from vse_core.similarity import similarity_matrix
+from vse_core.static_shapes import has_static_shapes
 
 
 class AdversarialModel(nn.Module):
@@ -55,7 +56,7 @@ class AdversarialModel(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor] | None:
         """Tokens and lengths of the captions that are some image's hardest, and for every image which of them is.
 
-        None if no process has an adversarial caption.
+        With static shapes they are one for each image. None if no process has an adversarial caption.
         """
         pools = gather_counts([*tokens_PL.shape], tokens_PL.device)
         counts = [captions for captions, _ in pools]
@@ -68,6 +69,9 @@ class AdversarialModel(nn.Module):
         longest = max(length for _, length in pools)
         tokens_PL = gather_rows(nn.functional.pad(tokens_PL, (0, longest - tokens_PL.shape[1])), counts)
         lengths_P, texts_PD = gather_rows(lengths_P, counts), gather_rows(texts_PD, counts)
-        chosen_Q, rows_b = similarity_matrix(images_bKD, texts_PD).argmax(dim=1).unique(return_inverse=True)
+        chosen_b = similarity_matrix(images_bKD, texts_PD).argmax(dim=1)
+        if has_static_shapes(chosen_b):
+            return tokens_PL[chosen_b], lengths_P[chosen_b], torch.arange(len(chosen_b), device=chosen_b.device)
+        chosen_Q, rows_b = chosen_b.unique(return_inverse=True)
         lengths_Q = lengths_P[chosen_Q]
         return tokens_PL[chosen_Q, : int(lengths_Q.max())], lengths_Q, rows_b

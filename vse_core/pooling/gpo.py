@@ -15,6 +15,7 @@ from vse_core.pooling.masks import softmax_weighted_sum
 from vse_core.pooling.sorting import sort_sets
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.recurrent import gru_states
+from vse_core.static_shapes import has_static_shapes
 
 _HEADS = 4
 
@@ -44,7 +45,7 @@ class GeneralizedPooling(RankPooling):
         return length_weights(self._scores, lengths_B, size, self.temperature)
 
     def _scores(self, sizes_U: Tensor, longest: int) -> Tensor:
-        codes_NP = rank_codes(longest, self.position_dim).to(self.linear.weight)
+        codes_NP = rank_codes(longest, self.position_dim, sizes_U.device).to(self.linear.weight)
         scores_UN: Tensor = self.linear(rank_states(self.gru, codes_NP, sizes_U)).squeeze(-1)
         return scores_UN
 
@@ -57,7 +58,7 @@ def length_weights(
     ``scores`` gives (U, N) for the U distinct lengths and the longest, N; None as ``size`` means N.
     """
     sizes_U, row_of_B = distinct_lengths(lengths_B)
-    longest = size if size is not None and torch.onnx.is_in_onnx_export() else int(sizes_U[-1])
+    longest = size if size is not None and has_static_shapes(lengths_B) else int(lengths_B.max())
     # The temperature multiplies every error of a score by ten: half precision would not do.
     with full_precision(lengths_B):
         scores_UN = at_least_float32(scores(sizes_U, longest)) / temperature
@@ -69,10 +70,10 @@ def length_weights(
 def distinct_lengths(lengths_B: Tensor) -> tuple[Tensor, Tensor]:
     """Return the distinct lengths (U,), ascending, and the row (B,) of each set's own among them.
 
-    An exported graph, which cannot have a number of rows that depends on values, takes every length for its own.
+    With static shapes every length counts as distinct.
     """
-    if torch.onnx.is_in_onnx_export():
-        return lengths_B, torch.arange(lengths_B.shape[0])
+    if has_static_shapes(lengths_B):
+        return lengths_B, torch.arange(lengths_B.shape[0], device=lengths_B.device)
     sizes_U, row_of_B = torch.unique(lengths_B, return_inverse=True)
     return sizes_U, row_of_B
 
@@ -84,7 +85,7 @@ def rank_states(gru: nn.GRU, codes_NP: Tensor, sizes_U: Tensor) -> Tensor:
     GRU of twice the width. States at or beyond a size mean nothing.
     """
     codes_UNP = codes_NP.expand(sizes_U.shape[0], -1, -1)  # `len` would fix the number in an exported graph
-    if codes_NP.device.type != "cpu" or torch.onnx.is_in_onnx_export():
+    if has_static_shapes(codes_NP):
         return gru_states(gru, codes_UNP, sizes_U)
     backwards_UN = (sizes_U.unsqueeze(-1) - 1 - torch.arange(len(codes_NP))).clamp(min=0)
     inputs_UN2P = torch.cat((codes_UNP, codes_NP[backwards_UN]), dim=-1)
@@ -101,10 +102,10 @@ def _of_both_directions(forward: Tensor, backward: Tensor) -> Tensor:
     return torch.cat([torch.block_diag(*pair) if pair[0].dim() == 2 else torch.cat(pair) for pair in gates])
 
 
-def rank_codes(count: int, dim: int) -> Tensor:
+def rank_codes(count: int, dim: int, device: torch.device | None = None) -> Tensor:
     """Sinusoidal codes (count, dim) of the ranks 0, 1, ...: sines at even places, cosines at odd ones (eq. (3))."""
-    frequencies = torch.exp(torch.arange(0, dim, 2) * (-math.log(10000.0) / dim))
-    angles = torch.arange(count).unsqueeze(-1) * frequencies
+    frequencies = torch.exp(torch.arange(0, dim, 2, device=device) * (-math.log(10000.0) / dim))
+    angles = torch.arange(count, device=device).unsqueeze(-1) * frequencies
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
 
 
@@ -127,7 +128,7 @@ class TransformerGenerator(RankPooling):
         return length_weights(self._scores, lengths_B, size, self.temperature)
 
     def _scores(self, sizes_U: Tensor, longest: int) -> Tensor:
-        codes_NP = rank_codes(longest, self.linear.in_features).to(self.linear.weight)
+        codes_NP = rank_codes(longest, self.linear.in_features, sizes_U.device).to(self.linear.weight)
         padded_UN = torch.arange(codes_NP.shape[0], device=sizes_U.device) >= sizes_U.unsqueeze(-1)
         states_UNP = self.layer(codes_NP.expand(sizes_U.shape[0], -1, -1), src_key_padding_mask=padded_UN)
         scores_UN: Tensor = self.linear(states_UNP).squeeze(-1)
@@ -145,7 +146,7 @@ class DimensionGenerator(Pooling):
 
     def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
         sizes_U, row_of_B = distinct_lengths(lengths_B)
-        codes_NP = rank_codes(features_BND.shape[1], self.gru.input_size).to(self.linear.weight)
+        codes_NP = rank_codes(features_BND.shape[1], self.gru.input_size, sizes_U.device).to(self.linear.weight)
         with full_precision(features_BND):
             scores_UND = self.linear(rank_states(self.gru, codes_NP, sizes_U)) / self.temperature
         ranked_BND = sort_sets(features_BND, lengths_B)
@@ -164,7 +165,7 @@ class FeatureGenerator(Pooling):
 
     def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
         ranked_BND = sort_sets(features_BND, lengths_B)
-        codes_NP = rank_codes(ranked_BND.shape[1], self.position_dim).to(ranked_BND)
+        codes_NP = rank_codes(ranked_BND.shape[1], self.position_dim, ranked_BND.device).to(ranked_BND)
         inputs_BNP = torch.cat((codes_NP.expand(ranked_BND.shape[0], -1, -1), ranked_BND), dim=-1)
         with full_precision(features_BND):
             scores_BN1 = self.linear(gru_states(self.gru, inputs_BNP, lengths_B)) / self.temperature

@@ -4,17 +4,21 @@ import torch
 from torch import Tensor
 
 from vse_core.precision import at_least_float32
+from vse_core.static_shapes import has_static_shapes
 
 
 def check_lengths(features_BND: Tensor, lengths_B: Tensor) -> None:
-    """Refuse by a ValueError lengths that do not fit the shapes: of an empty set, or beyond the padded size."""
+    """Refuse by a ValueError lengths that do not fit the shapes: of an empty set, or beyond the padded size.
+
+    Lengths on a GPU are not looked at, for which the host would wait.
+    """
     if features_BND.dim() != 3 or lengths_B.shape != features_BND.shape[:1]:
         raise ValueError(
             f"pooling takes features (B, N, D) and lengths (B,), got {tuple(features_BND.shape)} "
             f"and {tuple(lengths_B.shape)}"
         )
-    if torch.onnx.is_in_onnx_export() or lengths_B.numel() == 0:
-        return  # an exported graph cannot refuse
+    if has_static_shapes(lengths_B) or lengths_B.numel() == 0:
+        return
     shortest, longest = torch.stack(torch.aminmax(lengths_B)).tolist()
     if shortest < 1:
         index = int(lengths_B.argmin())
@@ -37,10 +41,10 @@ def valid_mask(features_BND: Tensor, lengths_B: Tensor) -> Tensor:
 def real_rows(features_BNF: Tensor, mask_BN: Tensor) -> Tensor:
     """Return the real elements of all sets, one after the other: (M, F).
 
-    Padding is left out before layers rather than masked after them: less work, and no trace of it anywhere. An exported
-    graph, which cannot have a number of rows that depends on values, has all B * N.
+    Padding is left out before layers rather than masked after them: less work, and no trace of it anywhere. With static
+    shapes there are all B * N rows.
     """
-    if torch.onnx.is_in_onnx_export():
+    if has_static_shapes(features_BNF):
         return features_BNF.flatten(0, 1)
     rows_MF: Tensor = features_BNF[mask_BN]
     return rows_MF
@@ -48,7 +52,7 @@ def real_rows(features_BNF: Tensor, mask_BN: Tensor) -> Tensor:
 
 def into_sets(rows_MD: Tensor, mask_BN: Tensor) -> Tensor:
     """Put the rows of :func:`real_rows`, of any width, back into sets (B, N, D) padded with zeros."""
-    if torch.onnx.is_in_onnx_export():
+    if has_static_shapes(rows_MD):
         split_BND: Tensor = rows_MD.unflatten(0, mask_BN.shape)
         return split_BND.masked_fill(~mask_BN.unsqueeze(-1), 0.0)
     sets_BND = rows_MD.new_zeros((*mask_BN.shape, rows_MD.shape[-1]))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vse_core.pooling.masks import valid_mask
 from vse_core.precision import at_least_float32, full_precision
+from vse_core.static_shapes import has_static_shapes
 
 
 def rank_weighted_sum(features_BND: Tensor, lengths_B: Tensor, weights_BKN: Tensor) -> Tensor:
@@ -49,8 +50,7 @@ def sort_sets(features_BND: Tensor, lengths_B: Tensor) -> Tensor:
 
 
 def _sorts_by_key(features_BND: Tensor) -> bool:
-    on_cpu = features_BND.device.type == "cpu" and features_BND.dtype == torch.float32
-    return on_cpu and not torch.onnx.is_in_onnx_export()
+    return features_BND.dtype == torch.float32 and not has_static_shapes(features_BND)
 
 
 def _needs_grad(*tensors: Tensor) -> bool:

@@ -22,6 +22,7 @@ def build_optimizer(
     weight_decay: float,
     rate_factors: Mapping[str, float] | None = None,
     of_loss: Sequence[nn.Parameter] = (),
+    capturable: bool = False,
 ) -> torch.optim.AdamW:
     """AdamW over all trainable parameters with PyTorch's default betas, as in all released VSE-infinity configurations.
 
@@ -34,6 +35,7 @@ def build_optimizer(
         rate_factors: submodule -> its factor of the base rate (``{"text_encoder.bert": 0.1}`` in VSE-infinity), of
             nested ones the inner one's; 0 freezes it. One without trainable parameters is a ValueError.
         of_loss: what the loss itself learns, at the base rate and without weight decay.
+        capturable: keep the rates on the GPU, where a CUDA graph reads them.
     """
     factors = dict(rate_factors or {})
     groups: dict[str, list[nn.Parameter]] = {prefix: [] for prefix in ("", *factors)}
@@ -52,20 +54,25 @@ def build_optimizer(
     ]
     if of_loss:
         settings.append({"params": list(of_loss), PART: "loss", RATE_FACTOR: 1.0, "weight_decay": 0.0})
-    optimizer = torch.optim.AdamW(settings, lr=learning_rate, weight_decay=weight_decay, fused=True)
+    optimizer = torch.optim.AdamW(
+        settings, lr=learning_rate, weight_decay=weight_decay, fused=True, capturable=capturable
+    )
+    if capturable:
+        for group in optimizer.param_groups:
+            group["lr"] = torch.zeros((), device=group["params"][0].device)
     set_learning_rate(optimizer, learning_rate)
     return optimizer
 
 
-def learning_rates(optimizer: torch.optim.Optimizer) -> dict[str, float]:
-    """Return the current rates by submodule, "" for all that is in no other."""
-    return {group[PART]: group["lr"] for group in optimizer.param_groups}
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Set the base rate; every group multiplies it by its factor."""
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> dict[str, float]:
+    """Set the base rate, which every group multiplies by its factor; return the rates by submodule, "" for the rest."""
+    rates = {group[PART]: learning_rate * group[RATE_FACTOR] for group in optimizer.param_groups}
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate * group[RATE_FACTOR]
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(rates[group[PART]])
+        else:
+            group["lr"] = rates[group[PART]]
+    return rates
 
 
 def _innermost(name: str, prefixes: Mapping[str, float]) -> str:

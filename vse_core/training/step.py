@@ -1,7 +1,6 @@
 """One optimiser step on one global batch or on several, the same for one process and for many.
 
-The host does not wait for the device in anything but the model, for the lengths of its sets: whether all is finite is
-decided on the device, and read afterwards.
+The host does not wait for the device: whether all is finite is decided there, and read afterwards.
 """
 
 import math
@@ -74,6 +73,7 @@ def training_step(
     local_batches: Sequence[LocalBatch],
     gradient_clip: float,
     precision: MixedPrecision | None = None,
+    diagnosed: bool = True,
 ) -> StepResult:
     """Encode this process's local batches, take the loss of each global batch, and update by their mean gradient.
 
@@ -83,8 +83,10 @@ def training_step(
     A loss or a gradient that is not finite leaves the weights and the optimiser as they are;
     :meth:`StepResult.check`, or :func:`check_finite` later, tells of it. Among several processes the model is wrapped
     in DistributedDataParallel, or sharded (:mod:`~vse_core.training.sharding`), which average gradients; those of the
-    loss's own parameters are averaged here. The gradient's global L2 norm is at most ``gradient_clip``.
+    loss's own parameters are averaged here. The gradient's global L2 norm is at most ``gradient_clip``. If the step is
+    not ``diagnosed``, the parts that the loss measures for a reader alone are left out.
     """
+    loss.diagnose(diagnosed)
     precision = precision or MixedPrecision()
     optimizer.zero_grad(set_to_none=True)
     results = []
@@ -110,6 +112,8 @@ def training_step(
 
 def _mean(results: Sequence[LossResult]) -> tuple[Tensor, dict[str, Tensor]]:
     """The mean loss, and the mean of those parts that all batches have."""
+    if len(results) == 1:
+        return results[0].total.detach(), results[0].parts
     names = [name for name in results[0].parts if all(name in result.parts for result in results)]
     total = torch.stack([result.total.detach() for result in results]).mean()
     return total, {name: torch.stack([result.parts[name] for result in results]).mean() for name in names}
