@@ -2,6 +2,7 @@
 
 import copy
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from tests.vse_core.training.tiny_unified import share_of, tiny_adversarial, tin
 from tests.vse_core.training.tiny_views import TinyViews
 from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.losses import build_loss
+from vse_core.models import build_model
 from vse_core.pooling import POOLINGS
 from vse_core.precision import use_tf32
 from vse_core.recurrent import gru_states, word_states
 from vse_core.similarity import unit_length
+from vse_core.training.graphs import GraphedSteps
 from vse_core.training.mixed_precision import MixedPrecision
-from vse_core.training.optim import build_optimizer
+from vse_core.training.optim import build_optimizer, set_learning_rate
 from vse_core.training.step import LocalBatch, NonFiniteLossError, StepResult, training_step
 
 pytestmark = pytest.mark.gpu
@@ -214,30 +217,97 @@ def test_retrieval(folds: int):
     assert evaluate_retrieval(images.cuda(), texts.cuda(), 5, folds) == evaluate_retrieval(images, texts, 5, folds)
 
 
-class Linear(nn.Module):
-    """Two towers for which nobody must know a length."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.images, self.texts = nn.Linear(5, 16), nn.Linear(5, 8)
-
-    def forward(self, images_BF: Tensor, texts_BF: Tensor) -> tuple[Tensor, Tensor]:
-        return unit_length(self.images(images_BF).unflatten(1, (2, 8))), unit_length(self.texts(texts_BF))
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in MODELS])
-@pytest.mark.parametrize("precision", ["float32", "fp16"])
-def test_the_host_does_not_wait_in_a_step_but_for_lengths(name: str, precision: str):
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("precision", ["float32", "bf16", "fp16"])
+def test_the_host_does_not_wait_in_a_step(name: str, precision: str):
     run = Run(name, "cuda", precision)
-    run.model = Linear().cuda()
-    run.optimizer = build_optimizer(run.model, 5e-3, 0.01)
-    ids = torch.arange(SIZE, device="cuda")
-    inputs = [torch.randn(SIZE, 5, device="cuda") for _ in range(2)]
-    run.take(LocalBatch(inputs, ids, [SIZE]))  # the first one chooses and loads kernels
+    batch = run.batch(0)
+    run.take(batch)  # the first one chooses and loads kernels
     torch.cuda.set_sync_debug_mode("error")
     try:
-        result = run.take(LocalBatch(inputs, ids, [SIZE]))
+        result = run.take(batch)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert result.loss.isfinite()
+
+
+BERT = {
+    "model_type": "bert",
+    "vocab_size": 40,
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+}
+GPO = {"pooling": {"name": "gpo"}}
+# Image encoder, text encoder, loss: every part that a published system has.
+PARTS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "vse_infinity": (GPO, GPO, {"name": "triplet"}),
+    "vse_infinity, bert": (GPO, GPO | {"name": "bert", "architecture": BERT}, {"name": "triplet"}),
+    "vsepp": ({"pooling": {"name": "mean"}}, {"pooling": {"name": "last"}, "directions": 1}, {"name": "triplet"}),
+    "mv_vse": (GPO | {"views": 3}, GPO, {"name": "multi_view"}),
+    "vse_2ad": ({"pooling": {"name": "adpool"}}, {"pooling": {"name": "adpool"}}, {"name": "adopt"}),
+    "small_data": (GPO, GPO | {"dropout": 0.2}, {"name": "sigmoid", "learned": True}),
+    "backbone": (GPO | {"name": "backbone", "architecture": "resnet50", "image_size": 64}, GPO, {"name": "infonce"}),
+}
+
+
+def parts_of(name: str) -> tuple[nn.Module, Any, torch.optim.Optimizer]:
+    image, text, options = PARTS[name]
+    torch.manual_seed(0)
+    width = None if name == "backbone" else 24
+    model = build_model(width, 40, 16, image=copy.deepcopy(image), text=copy.deepcopy(text)).cuda().train()
+    loss = build_loss(**options).cuda()
+    return model, loss, build_optimizer(model, 1e-3, 0.01, of_loss=list(loss.parameters()), capturable=True)
+
+
+def random_parts(name: str, seed: int, size: int = 12) -> LocalBatch:
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randn(size, 9, 24, generator=generator), torch.randint(1, 10, (size,), generator=generator)
+    if name == "backbone":
+        kept = torch.rand(size, 4, generator=generator) < 0.7
+        kept[:, 0] = True
+        images = torch.randint(0, 256, (size, 3, 64, 64), generator=generator, dtype=torch.uint8), kept
+    tokens = torch.randint(0, 40, (size, 8), generator=generator), torch.randint(2, 9, (size,), generator=generator)
+    return LocalBatch([each.cuda() for each in (*images, *tokens)], torch.arange(size).cuda(), [size])
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_replayed_steps_are_the_eager_ones(name: str, precision: Any):
+    losses = []
+    for is_graphed in (False, True):
+        model, loss, optimizer = parts_of(name)
+        take = GraphedSteps(model, optimizer, 2.0, MixedPrecision(precision, "cuda"))
+        if not is_graphed:
+            take._seen = SeenRarely()
+        found = []
+        for step in range(8):
+            torch.manual_seed(step)
+            set_learning_rate(optimizer, 1e-3 / (step + 1))
+            result = take(loss, [random_parts(name, step)], diagnosed=step % 2 == 0)
+            found.append([result.loss.item(), result.gradient_norm.item()])
+        losses.append(found)
+        assert (take.replayed > 0) == is_graphed
+    same = losses[0] == losses[1]
+    print(f"{name}, {precision}: {'bit for bit' if same else losses}")
+    assert losses[1] == [pytest.approx(each, rel=1e-4) for each in losses[0]]
+
+
+class SeenRarely(Counter[Any]):
+    """Steps of which each is the first of its kind."""
+
+    def __getitem__(self, _key: Any) -> int:
+        return 0
+
+
+def test_a_replay_draws_the_dropout_that_its_seed_says():
+    model, loss, optimizer = parts_of("small_data")
+    take = GraphedSteps(model, optimizer, 2.0, MixedPrecision())
+    set_learning_rate(optimizer, 0.0)
+    batch, found = random_parts("small_data", 0), []
+    for seed in (0, 1, 2, 2, 3, 0):
+        torch.manual_seed(seed)
+        found.append(take(loss, [batch], diagnosed=False).loss.item())
+    assert found[2] == found[3] != found[4]
+    assert found[5] == pytest.approx(found[0], rel=1e-6)

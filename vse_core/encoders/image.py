@@ -118,7 +118,7 @@ class ResidualMLP(nn.Module):
     def forward(self, rows_MF: Tensor, padding: int = 0, counted_M: Tensor | None = None) -> Tensor:
         """Map rows (M, F) to (M, D).
 
-        In the statistics of the batch norm ``padding`` rows of zeros join them, and rows that do not count are left out.
+        In the statistics of the batch norm ``padding`` rows of zeros join, and rows that do not count are left out.
         """
         normed_MH = self.norm(self.hidden_rows(rows_MF, padding), counted_M)[: rows_MF.shape[0]]
         out: Tensor = self.out(torch.relu(normed_MH))
