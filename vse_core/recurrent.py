@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from vse_core.packed_gru import packed_gru_states
 from vse_core.static_shapes import has_static_shapes
+from vse_core.streams import beside
 
 
 def gru_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
@@ -43,18 +44,22 @@ def last_state(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
 def unpacked_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
     """Return :func:`gru_states` without packing, which costs kernels at every step, and the host a wait for lengths.
 
-    Padding behind a sequence does not matter to a direction that reads forwards. The other one gets the sequence turned
-    round, in a call of its own.
+    Padding behind a sequence, which must be finite, does not matter to a direction that reads forwards. The other one
+    gets the sequence turned round, in a call of its own.
     """
     places_1N = torch.arange(inputs_BNE.shape[1], device=inputs_BNE.device).unsqueeze(0)
     is_padding_BN1 = (places_1N >= lengths_B.unsqueeze(1)).unsqueeze(-1)
-    inputs_BNE = inputs_BNE.masked_fill(is_padding_BN1, 0.0)
-    states_BNH = _forward_states(gru, gru.all_weights[0], inputs_BNE)
-    if gru.bidirectional:
+    if not gru.bidirectional:
+        return _forward_states(gru, gru.all_weights[0], inputs_BNE).masked_fill(is_padding_BN1, 0.0)
+
+    def backward_states() -> Tensor:
         turned_BN = (lengths_B.unsqueeze(1) - 1 - places_1N).clamp(min=0)
-        backward_BNH = _forward_states(gru, gru.all_weights[1], _at_places(inputs_BNE, turned_BN))
-        states_BNH = (states_BNH + _at_places(backward_BNH, turned_BN)) / 2
-    return states_BNH.masked_fill(is_padding_BN1, 0.0)
+        turned_BNH = _forward_states(gru, gru.all_weights[1], _at_places(inputs_BNE, turned_BN))
+        return _at_places(turned_BNH, turned_BN)
+
+    backward_BNH = beside(f"backwards, {gru.hidden_size}", inputs_BNE, backward_states)
+    states_BNH = _forward_states(gru, gru.all_weights[0], inputs_BNE)
+    return ((states_BNH + backward_BNH()) / 2).masked_fill(is_padding_BN1, 0.0)
 
 
 def _forward_states(gru: nn.GRU, weights: list[nn.Parameter], inputs_BNE: Tensor) -> Tensor:

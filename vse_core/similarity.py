@@ -1,5 +1,6 @@
 """Unit length, and similarities of images with K views and texts."""
 
+import torch
 from torch import Tensor
 
 from vse_core.precision import at_least_float32, full_precision
@@ -11,9 +12,8 @@ def unit_length(vectors: Tensor) -> Tensor:
     A vector of zeros stays one, and its gradient is finite: some cells of real feature maps are nothing but zeros.
     """
     vectors = at_least_float32(vectors)
-    squares = vectors.square().sum(dim=-1, keepdim=True)
-    # The derivative of the root is infinite at zero.
-    return vectors / (squares.masked_fill(squares == 0, 1.0).sqrt() + 1e-8)
+    lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / (lengths.masked_fill(lengths == 0, 1.0) + 1e-8)
 
 
 def view_similarities(images_BKD: Tensor, texts_CD: Tensor) -> Tensor:

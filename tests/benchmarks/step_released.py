@@ -5,7 +5,8 @@ Run: git clone --branch bigru https://github.com/woodfrog/vse_infty FOLDER
 
 Each way is a process of its own: the released one as its users start it, ours with the allocator's settings that
 training gives its workers. Captions of 9 to 17 words have as many distinct ones in a batch as those of Flickr8k. On a
-GPU (--device cuda) the batch is there already, and a turn is several steps, of which ours waits for the last alone.
+GPU (--device cuda) the batch is there already, and a turn is several steps, of which ours waits for the last alone;
+they are replayed from CUDA graphs, or, where it says so, started one operator after the other.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,13 +35,17 @@ from preprocessing.storage.atomic import write_json_atomic
 from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.precision import use_tf32
+from vse_core.training.graphs import GraphedSteps
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer
 from vse_core.training.step import LocalBatch, training_step
 
 BATCH, VOCABULARY, CLIP = 128, 8481, 2.0
 SIZES = {"36 x 2048, D 1024": (36, 2048, 1024), "49 x 1280, D 512": (49, 1280, 512)}
-WAYS = {"cpu": ("released", "float32", "bf16"), "cuda": ("released", "float32", "tf32", "bf16")}
+WAYS = {
+    "cpu": ("released", "float32", "bf16"),
+    "cuda": ("released", "float32, no graph", "float32", "tf32", "bf16, no graph", "bf16"),
+}
 STEPS = {"cpu": 1, "cuda": 20}  # a turn
 
 
@@ -56,16 +62,19 @@ def inputs_of(regions: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def our_step(name: str, size: tuple[int, int, int], device: str) -> Callable[[], object]:
-    """Return a step of this library in a precision."""
+    """Return a step of this library in a precision, on a GPU from a graph if it does not say otherwise."""
     regions, width, dim = size
     gpo = {"name": "gpo"}
     model = build_model(width, VOCABULARY, dim, image={"pooling": gpo}, text={"pooling": gpo}).to(device)
-    loss, optimizer = build_loss("triplet"), build_optimizer(model, 5e-4, 1e-4)
+    name, is_graphed = name.removesuffix(", no graph"), device == "cuda" and not name.endswith(", no graph")
+    loss, optimizer = build_loss("triplet"), build_optimizer(model, 5e-4, 1e-4, capturable=is_graphed)
     inputs = [tensor.to(device) for tensor in inputs_of(regions, width)]
     batch = LocalBatch(inputs, torch.arange(BATCH, device=device), [BATCH])
     use_tf32(name == "tf32")
     precision = MixedPrecision("bf16" if name == "bf16" else "float32", device)
-    return lambda: training_step(model, loss, optimizer, [batch], CLIP, precision)
+    if is_graphed:
+        return partial(GraphedSteps(model, optimizer, CLIP, precision), loss, [batch], diagnosed=False)
+    return partial(training_step, model, loss, optimizer, [batch], CLIP, precision, diagnosed=False)
 
 
 def released_step(folder: Path, size: tuple[int, int, int], device: str) -> Callable[[], object]:

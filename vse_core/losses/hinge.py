@@ -36,6 +36,11 @@ def active_sums(block: Block, terms: Tensor) -> Sums:
     return {"hinges": hinges, "active_hinges": (terms > 0).sum()}
 
 
+def active_share(sums: Sums) -> Sums:
+    """Return the share of hinges above zero, if :func:`active_sums` were taken."""
+    return {"active_hinges": sums["active_hinges"] / sums["hinges"]} if "hinges" in sums else {}
+
+
 class TripletLoss(PairLoss):
     """Push each pair above its negatives by a margin (VSE++ equations (5) and (6), VSE-infinity equation (6)).
 
@@ -62,14 +67,14 @@ class TripletLoss(PairLoss):
         self.reduction = reduction
 
     def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
-        """Sum over the batch, or its mean; the parts are both directions, and the share of hinges that are active."""
+        """Sum over the batch, or its mean; the parts are both directions, and diagnosed the share of active hinges."""
         sums = pairs.sums(self._terms)
         divisor = len(pairs) if self.reduction == "mean" else 1
         parts = {name: sums[name] / divisor for name in ("image_to_text", "text_to_image")}
         total = parts["image_to_text"] + parts["text_to_image"]
-        return total, parts | {"active_hinges": sums["active_hinges"] / sums["hinges"]}
+        return total, parts | active_share(sums)
 
     def _terms(self, block: Block) -> Sums:
         terms = hinge_terms(block, block.sims_AC, self.margin, self.negatives)
         direction = "image_to_text" if block.of_images else "text_to_image"
-        return {direction: terms.sum()} | active_sums(block, terms)
+        return {direction: terms.sum()} | (active_sums(block, terms) if self.is_diagnosed else {})

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vse_core.losses.global_pairs import Block, GlobalPairs, PairLoss, Sums, TotalAndParts
-from vse_core.losses.hinge import Negatives, active_sums, hinge_terms
+from vse_core.losses.hinge import Negatives, active_share, active_sums, hinge_terms
 
 HingeBound = Literal["max", "avg", "up", "up_rough", "joint", "journal", "journal_soft"]
 
@@ -60,17 +60,19 @@ class MultiViewLoss(PairLoss):
         self.softness = _SOFTNESS if bound == "journal_soft" else None
 
     def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
-        """The weighted sum of the bounds; the parts are these, and the share of active hinges of the best view."""
+        """The weighted sum of the bounds, its parts; if diagnosed, with the best view's share of active hinges."""
         sums = pairs.sums(self._terms_of_bounds)
         scale = (0.5 if self.is_journal else 1.0) / (len(pairs) if self.reduction == "mean" else 1)
         weights = self._weights()
         parts = {f"bound_{name}": scale * sums[name] for name in weights}
         total = torch.stack([weight * parts[f"bound_{name}"] for name, weight in weights.items()]).sum()
-        return total, parts | {"active_hinges": sums["active_hinges"] / sums["hinges"]}
+        return total, parts | active_share(sums)
 
     def _terms_of_bounds(self, block: Block) -> Sums:
-        best = hinge_terms(block, block.sims_AC.detach(), self.margin, self.negatives)
-        return {name: self._bound(name, block) for name in self._weights()} | active_sums(block, best)
+        sums = {name: self._bound(name, block) for name in self._weights()}
+        if self.is_diagnosed:
+            sums |= active_sums(block, hinge_terms(block, block.sims_AC.detach(), self.margin, self.negatives))
+        return sums
 
     def _weights(self) -> dict[str, float]:
         if self.bound == "joint":

@@ -12,7 +12,7 @@ from torch import Tensor
 from vse_core.distributed import all_reduce_sum, gather_counts, gather_rows, rank
 from vse_core.losses.components import ComponentVectors, UnifiedOutput, region_hinges, region_similarities, relevance
 from vse_core.losses.global_pairs import Block, GlobalLoss, GlobalPairs, LossResult, Sums, pair_similarities
-from vse_core.losses.hinge import Negatives, active_sums, hinge_terms
+from vse_core.losses.hinge import Negatives, active_share, active_sums, hinge_terms
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.similarity import best_view, similarity_matrix
 
@@ -108,15 +108,18 @@ class UnifiedLoss(GlobalLoss):
         )
         sums = sentences.sums(self._sentence_terms)
         sums |= composed.sums(lambda block: {"comp": self._by_anchor(self._hinges(_of_some(block, has_B))).sum()})
-        parts = (pair_similarities(sentences) if self.is_diagnosed else {}) | {
-            "captions_with_components": has_B.sum().float(),
-            "active_hinges": sums["active_hinges"] / sums["hinges"],
-        }
+        parts = (
+            (pair_similarities(sentences) if self.is_diagnosed else {})
+            | {
+                "captions_with_components": has_B.sum().float(),
+            }
+            | active_share(sums)
+        )
         return {name: sums[name] / len(sentences) for name in ("sent", "comp")}, parts
 
     def _sentence_terms(self, block: Block) -> Sums:
         terms = self._hinges(block)
-        return {"sent": self._by_anchor(terms).sum()} | active_sums(block, terms)
+        return {"sent": self._by_anchor(terms).sum()} | (active_sums(block, terms) if self.is_diagnosed else {})
 
     def _hinges(self, block: Block) -> Tensor:
         return hinge_terms(block, block.sims_AC, self.margin, self.negatives)
@@ -165,12 +168,9 @@ class UnifiedLoss(GlobalLoss):
         return (self.margin + hardest_b[owners_t] - own_t).clamp(min=0).sum()
 
 
-@torch.no_grad()
 def _contained(numbers_T: Tensor, rows_BX: Tensor) -> Tensor:
     """Whether each number, from 0, is in each row: (B, T)."""
-    firsts_B1 = torch.arange(len(rows_BX), device=rows_BX.device).unsqueeze(1) * (numbers_T.max() + 1)
-    wanted_BX = rows_BX.where((rows_BX >= 0) & (rows_BX <= numbers_T.max()), -1 - firsts_B1)
-    return torch.isin(firsts_B1 + numbers_T, firsts_B1 + wanted_BX)
+    return (rows_BX.unsqueeze(2) == numbers_T).any(dim=1)
 
 
 def _of_some(block: Block, takes_part_B: Tensor) -> Block:

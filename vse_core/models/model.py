@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vse_core import registry
 from vse_core.digests import write_digests
 from vse_core.outputs import Texts
+from vse_core.streams import beside
 
 WEIGHTS = "model.safetensors"
 SPECIFICATION = "model.json"
@@ -76,4 +77,6 @@ class TwoTower(Model):
         self, images: Tensor, lengths_or_mask: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Encode a batch of pairs into (B, K, D) and (B, D), in one call as DistributedDataParallel requires."""
-        return self.encode_images(images, lengths_or_mask), self.encode_texts(tokens_BL, token_lengths_B)
+        images_BKD = beside("images", images, lambda: self.encode_images(images, lengths_or_mask))
+        texts_BD = self.encode_texts(tokens_BL, token_lengths_B)
+        return images_BKD(), texts_BD

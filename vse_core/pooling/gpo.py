@@ -18,6 +18,8 @@ from vse_core.recurrent import gru_states
 from vse_core.static_shapes import has_static_shapes
 
 _HEADS = 4
+# Ranks whose codes are kept; larger sets are rare.
+HELD = 1024
 
 
 class GeneralizedPooling(RankPooling):
@@ -35,7 +37,7 @@ class GeneralizedPooling(RankPooling):
         super().__init__()
         if position_dim % 2:
             raise ValueError(f"position_dim must be even (sine and cosine pairs), got {position_dim}")
-        self.position_dim = position_dim
+        self.codes = RankCodes(position_dim)
         self.temperature = temperature
         self.gru = nn.GRU(position_dim, hidden_dim, batch_first=True, bidirectional=True)
         self.linear = nn.Linear(hidden_dim, 1, bias=False)
@@ -45,7 +47,7 @@ class GeneralizedPooling(RankPooling):
         return length_weights(self._scores, lengths_B, size, self.temperature)
 
     def _scores(self, sizes_U: Tensor, longest: int) -> Tensor:
-        codes_NP = rank_codes(longest, self.position_dim, sizes_U.device).to(self.linear.weight)
+        codes_NP = self.codes(longest).to(self.linear.weight)
         scores_UN: Tensor = self.linear(rank_states(self.gru, codes_NP, sizes_U)).squeeze(-1)
         return scores_UN
 
@@ -57,23 +59,25 @@ def length_weights(
 
     ``scores`` gives (U, N) for the U distinct lengths and the longest, N; None as ``size`` means N.
     """
-    sizes_U, row_of_B = distinct_lengths(lengths_B)
     longest = size if size is not None and has_static_shapes(lengths_B) else int(lengths_B.max())
+    sizes_U, row_of_B = distinct_lengths(lengths_B, longest)
     # The temperature multiplies every error of a score by ten: half precision would not do.
     with full_precision(lengths_B):
         scores_UN = at_least_float32(scores(sizes_U, longest)) / temperature
     padded_UN = torch.arange(longest, device=lengths_B.device) >= sizes_U.unsqueeze(-1)
     weights_UN = scores_UN.masked_fill(padded_UN, -float("inf")).softmax(dim=-1)
-    return nn.functional.pad(weights_UN, (0, (size or longest) - longest))[row_of_B]
+    if size is not None and size > longest:
+        weights_UN = nn.functional.pad(weights_UN, (0, size - longest))
+    return weights_UN[row_of_B]
 
 
-def distinct_lengths(lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+def distinct_lengths(lengths_B: Tensor, longest: int) -> tuple[Tensor, Tensor]:
     """Return the distinct lengths (U,), ascending, and the row (B,) of each set's own among them.
 
-    With static shapes every length counts as distinct.
+    With static shapes they are all from 1 to the longest.
     """
     if has_static_shapes(lengths_B):
-        return lengths_B, torch.arange(lengths_B.shape[0], device=lengths_B.device)
+        return torch.arange(1, longest + 1, device=lengths_B.device), lengths_B - 1
     sizes_U, row_of_B = torch.unique(lengths_B, return_inverse=True)
     return sizes_U, row_of_B
 
@@ -102,10 +106,30 @@ def _of_both_directions(forward: Tensor, backward: Tensor) -> Tensor:
     return torch.cat([torch.block_diag(*pair) if pair[0].dim() == 2 else torch.cat(pair) for pair in gates])
 
 
-def rank_codes(count: int, dim: int, device: torch.device | None = None) -> Tensor:
-    """Sinusoidal codes (count, dim) of the ranks 0, 1, ...: sines at even places, cosines at odd ones (eq. (3))."""
-    frequencies = torch.exp(torch.arange(0, dim, 2, device=device) * (-math.log(10000.0) / dim))
-    angles = torch.arange(count, device=device).unsqueeze(-1) * frequencies
+class RankCodes(nn.Module):
+    """Sinusoidal codes (count, dim) of the ranks 0, 1, ...: sines at even places, cosines at odd ones (eq. (3)).
+
+    Those of the first :data:`HELD` ranks are kept on the device; they are no part of a saved model.
+    """
+
+    held: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+        self.register_buffer("held", rank_codes(HELD, dim), persistent=False)
+
+    def forward(self, count: int) -> Tensor:
+        """Return the codes of the first ranks."""
+        if count > HELD:
+            return rank_codes(count, self.dim).to(self.held.device)
+        return self.held[:count]
+
+
+def rank_codes(count: int, dim: int) -> Tensor:
+    """Compute :class:`RankCodes`, on the host."""
+    frequencies = torch.exp(torch.arange(0, dim, 2) * (-math.log(10000.0) / dim))
+    angles = torch.arange(count).unsqueeze(-1) * frequencies
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
 
 
@@ -119,6 +143,7 @@ class TransformerGenerator(RankPooling):
         super().__init__()
         if position_dim % _HEADS:
             raise ValueError(f"position_dim must be a multiple of {_HEADS}, the number of heads; got {position_dim}")
+        self.codes = RankCodes(position_dim)
         self.temperature = temperature
         self.layer = nn.TransformerEncoderLayer(position_dim, _HEADS, hidden_dim, dropout=0.0, batch_first=True)
         self.linear = nn.Linear(position_dim, 1, bias=False)
@@ -128,7 +153,7 @@ class TransformerGenerator(RankPooling):
         return length_weights(self._scores, lengths_B, size, self.temperature)
 
     def _scores(self, sizes_U: Tensor, longest: int) -> Tensor:
-        codes_NP = rank_codes(longest, self.linear.in_features, sizes_U.device).to(self.linear.weight)
+        codes_NP = self.codes(longest).to(self.linear.weight)
         padded_UN = torch.arange(codes_NP.shape[0], device=sizes_U.device) >= sizes_U.unsqueeze(-1)
         states_UNP = self.layer(codes_NP.expand(sizes_U.shape[0], -1, -1), src_key_padding_mask=padded_UN)
         scores_UN: Tensor = self.linear(states_UNP).squeeze(-1)
@@ -140,13 +165,14 @@ class DimensionGenerator(Pooling):
 
     def __init__(self, dim: int, position_dim: int = 32, hidden_dim: int = 32, temperature: float = 0.1) -> None:
         super().__init__()
+        self.codes = RankCodes(position_dim)
         self.temperature = temperature
         self.gru = nn.GRU(position_dim, hidden_dim, batch_first=True, bidirectional=True)
         self.linear = nn.Linear(hidden_dim, dim, bias=False)
 
     def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
-        sizes_U, row_of_B = distinct_lengths(lengths_B)
-        codes_NP = rank_codes(features_BND.shape[1], self.gru.input_size, sizes_U.device).to(self.linear.weight)
+        sizes_U, row_of_B = distinct_lengths(lengths_B, features_BND.shape[1])
+        codes_NP = self.codes(features_BND.shape[1]).to(self.linear.weight)
         with full_precision(features_BND):
             scores_UND = self.linear(rank_states(self.gru, codes_NP, sizes_U)) / self.temperature
         ranked_BND = sort_sets(features_BND, lengths_B)
@@ -158,14 +184,14 @@ class FeatureGenerator(Pooling):
 
     def __init__(self, dim: int, position_dim: int = 32, hidden_dim: int = 32, temperature: float = 0.1) -> None:
         super().__init__()
-        self.position_dim = position_dim
+        self.codes = RankCodes(position_dim)
         self.temperature = temperature
         self.gru = nn.GRU(position_dim + dim, hidden_dim, batch_first=True, bidirectional=True)
         self.linear = nn.Linear(hidden_dim, 1, bias=False)
 
     def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
         ranked_BND = sort_sets(features_BND, lengths_B)
-        codes_NP = rank_codes(ranked_BND.shape[1], self.position_dim, ranked_BND.device).to(ranked_BND)
+        codes_NP = self.codes(ranked_BND.shape[1]).to(ranked_BND)
         inputs_BNP = torch.cat((codes_NP.expand(ranked_BND.shape[0], -1, -1), ranked_BND), dim=-1)
         with full_precision(features_BND):
             scores_BN1 = self.linear(gru_states(self.gru, inputs_BNP, lengths_B)) / self.temperature

@@ -36,8 +36,7 @@ def rank_weighted_sum(features_BND: Tensor, lengths_B: Tensor, weights_BKN: Tens
             ascending_BKN = weights_BKN.gather(-1, backwards_BN.unsqueeze(1).expand_as(weights_BKN))
             pooled_BKD: Tensor = sum_ranks(features_BND, ascending_BKN, lengths_B.tolist())
             return pooled_BKD
-        padded_B1N = ~valid_mask(features_BND, lengths_B).unsqueeze(1)
-        return weights_BKN.masked_fill(padded_B1N, 0.0) @ _sort_whole(features_BND, lengths_B)
+        return weights_BKN @ _sort_whole(features_BND, lengths_B)
 
 
 def sort_sets(features_BND: Tensor, lengths_B: Tensor) -> Tensor:

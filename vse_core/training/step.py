@@ -97,7 +97,8 @@ def training_step(
             with precision.autocast():
                 output = model(*local.inputs)
             result = loss.from_local_batch(output, local.image_ids_b, local.counts)
-            precision.scaler.scale(result.total / len(local_batches)).backward()
+            share = result.total / len(local_batches) if len(local_batches) > 1 else result.total
+            precision.scaler.scale(share).backward()
         results.append(result)
     total, parts = _mean(results)
     precision.scaler.unscale_(optimizer)
@@ -105,7 +106,7 @@ def training_step(
     learned = [*model.parameters(), *loss.parameters()]
     gradient_norm = clip_gradients(learned, gradient_clip)
     scale = precision.scale(total)
-    step_if_finite(optimizer, total.isfinite() & gradient_norm.isfinite())
+    step_if_finite(optimizer, (total + gradient_norm).isfinite())
     precision.scaler.update()
     return StepResult(total, parts, gradient_norm, scale)
 
