@@ -12,7 +12,7 @@ def unit_length(vectors: Tensor) -> Tensor:
     A vector of zeros stays one, and its gradient is finite: some cells of real feature maps are nothing but zeros.
     """
     vectors = at_least_float32(vectors)
-    lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return vectors / (lengths.masked_fill(lengths == 0, 1.0) + 1e-8)
 
 
