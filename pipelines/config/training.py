@@ -167,6 +167,11 @@ class EvaluationConfig(Strict):
     added: tuple[Annotated[Named, Variants("name", "protocol")], ...] = Field(
         (), exclude_if=lambda added: not added, description="protocols of plugins, each with its `name` and settings"
     )
+    hub_correction: bool = Field(
+        True,
+        description="also evaluate with images and captions that are near everything corrected, by a sample of the "
+        "training split (rsum_corrected), and correct searches; off by itself with fewer than 1,000 images there",
+    )
     first_images: Int | None = Field(
         None, gt=0, description="first images that UniVSE's protocols take (UniVSE: 1,000 of COCO's test); null: all"
     )

@@ -3,4 +3,6 @@
 NAME = "evaluate"
 # Raised when the same model and data would give other outputs.
 VERSION = 7
+# Raised when the same model and training split would give another hub correction.
+CORRECTION_VERSION = 1
 GALLERY, PICTURES = "gallery", "pictures"

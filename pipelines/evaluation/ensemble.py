@@ -19,7 +19,9 @@ NAME = "ensemble"
 # Raised when the same members would give other metrics.
 VERSION = 2
 
-_COLUMNS = {"RSUM": "rsum"} | {f"{way} R@{k}": f"{way}_r{k:02}" for way in ("i2t", "t2i") for k in (1, 5, 10)}
+_COLUMNS = {"RSUM": "rsum", "hubs corrected": "rsum_corrected"} | {
+    f"{way} R@{k}": f"{way}_r{k:02}" for way in ("i2t", "t2i") for k in (1, 5, 10)
+}
 
 
 def evaluate_ensemble(members: Sequence[EvaluatedModel], config: PipelineConfig) -> StageReport:
@@ -32,10 +34,11 @@ def evaluate_ensemble(members: Sequence[EvaluatedModel], config: PipelineConfig)
     content = {"version": VERSION, "members": [member.directory.name for member in members]}
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
     manifest = done_once(stage, config.experiment, lambda tracker: _evaluate(members, config, stage, tracker))
-    table = Table("model", *_COLUMNS)
     names, rows = [*(member.reference for member in members), NAME], [*manifest["members"], manifest["metrics"]]
+    columns = {title: key for title, key in _COLUMNS.items() if any(key in row for row in rows)}
+    table = Table("model", *columns)
     for name, row in zip(names, rows, strict=True):
-        table.add_row(name, *(f"{row[key]:.1f}" for key in _COLUMNS.values()))
+        table.add_row(name, *(f"{row[key]:.1f}" if key in row else "-" for key in columns.values()))
     console().print(table)
     return StageReport(NAME, stage.path, manifest["summary"])
 

@@ -1,7 +1,7 @@
 """The evaluation of a model on a split: its gallery, its recalls both ways, contact sheets, learned pooling weights."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -13,13 +13,15 @@ from pipelines.config import PipelineConfig
 from pipelines.config.datasets import Dataset
 from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig
 from pipelines.evaluation import GALLERY, NAME, PICTURES
+from pipelines.evaluation.hub_correction import UncorrectedError, find_correction
 from pipelines.evaluation.protocols import CAPTION_PROTOCOLS, RANKINGS, Embedded, EvaluationInputs, Results, retrieval
-from pipelines.evaluation.protocols.rankings import require_published
+from pipelines.evaluation.protocols.rankings import corrected_retrieval, require_published
 from pipelines.inference.embedder import default_device
 from pipelines.inference.image_inputs import image_source, misfit, set_size
 from pipelines.inference.text_embedder import TextEmbedder
 from pipelines.kinds import saved_kind
-from pipelines.kinds.inputs import SplitData
+from pipelines.kinds.inputs import SplitData, SplitPaths
+from pipelines.registry.models import CORRECTION
 from pipelines.retrieval.gallery import Gallery, build_gallery, with_photographs
 from pipelines.retrieval.hits import contact_sheet, own_queries
 from pipelines.runtime.stage import StageDir, StageError
@@ -49,16 +51,34 @@ class EmbeddedSplit:
 
 
 def evaluate_into(
-    config: PipelineConfig, shards: Path, graphs: Mapping[str, Path], model: Path, stage: StageDir, tracker: Tracker
+    config: PipelineConfig,
+    shards: Path,
+    graphs: Mapping[str, Path],
+    train: SplitPaths,
+    model: Path,
+    stage: StageDir,
+    tracker: Tracker,
+    may_choose: bool,
 ) -> str:
     """Evaluate a model and complete the stage with its gallery, figures and metrics; returns a summary.
 
-    `shards` are those of the evaluation split; `graphs` are by split, none if nothing needs them.
+    `shards` are those of the evaluation split; `graphs` are by split, none if nothing needs them; `train` is what hubs
+    are found with, and `may_choose` as in `find_correction`.
     Raises StageError if the model does not fit the features, or a protocol the split.
     """
     embedded = embed_split(config, shards, graphs, model)
     settings, split = config.evaluation, config.dataset.eval_split
     directory = stage.create()
+    is_corrected = "hubs are not corrected: evaluation.hub_correction is off"
+    if settings.hub_correction:
+        try:
+            correction = find_correction(config, train, embedded.texts, model, embedded.gallery, may_choose)
+            correction.save(directory / CORRECTION)
+            embedded = replace(embedded, gallery=correction.of_gallery(embedded.gallery))
+            is_corrected = f"hubs are corrected: {correction}"
+        except UncorrectedError as error:
+            is_corrected = f"hubs are not corrected: {error}"
+    tracker.set_tags({"vse.hub_correction": is_corrected})
     embedded.gallery.save(directory / GALLERY)
     for picture in draw(embedded, config.dataset, directory / PICTURES):
         tracker.log_artifact(picture, PICTURES)
@@ -68,8 +88,9 @@ def evaluate_into(
         (evaluate_captions(config, graphs, name, embedded, directory) for name in graphed),
     )
     metrics, summary, files = collect(found, split, tracker, directory / PICTURES)
+    summary = f"{summary}; {is_corrected}"
     content = {"metrics": metrics, "split": split, "folds": settings.folds, "summary": summary}
-    stage.complete(content, [GALLERY, PICTURES, *files])
+    stage.complete(content, [GALLERY, PICTURES, *files, *([CORRECTION] if embedded.gallery.biases else [])])
     return summary
 
 
@@ -82,6 +103,8 @@ def rank(settings: EvaluationConfig, split: str, galleries: Sequence[Gallery], d
     cuts = {settings.folds, *(RETRIEVAL_PROTOCOLS[name].folds for name in named if name in RETRIEVAL_PROTOCOLS)}
     embedded = Embedded(galleries, split, directory, tuple(sorted(cuts)), settings.cxc)
     yield retrieval(embedded, settings.folds)
+    if embedded.is_corrected:
+        yield corrected_retrieval(embedded, settings.folds)
     for name in named:
         yield RANKINGS[name](embedded)
     for added in settings.added:

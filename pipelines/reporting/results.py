@@ -29,7 +29,10 @@ def results(run: Run) -> dict[str, Any]:
         config.name if config.training.epochs else f"{config.name}, {config.model.untrained(config.training.initial)}"
     )
     published = [name for name in config.evaluation.protocols if name in _TITLES and published_rows(name)]
-    tables = [(title, _headers(RECALLS), [measured_row(model, metrics)])]
+    own = [measured_row(model, metrics)]
+    if "rsum_corrected" in metrics:
+        own.append(measured_row(f"{model}, hubs corrected", metrics, suffix="_corrected"))
+    tables = [(title, _headers(RECALLS), own)]
     for name in published:
         names = recall_names(name)
         rows = [measured_row(model, metrics, f"{name}/", names), *_published_cells(name)]
@@ -59,13 +62,13 @@ def _headers(recalls: Sequence[str]) -> list[str]:
 
 
 def measured_row(
-    name: str, metrics: Mapping[str, float], prefix: str = "", names: Sequence[str] = RECALLS
+    name: str, metrics: Mapping[str, float], prefix: str = "", names: Sequence[str] = RECALLS, suffix: str = ""
 ) -> tuple[str, ...]:
     """Return a table's row of measured metrics, with their 95 % interval as the remark."""
-    low, high = (metrics.get(f"{prefix}rsum_{bound}") for bound in ("low", "high"))
+    low, high = (metrics.get(f"{prefix}rsum{suffix}_{bound}") for bound in ("low", "high"))
     interval = "" if low is None or high is None else f"95 % interval of RSUM: {low:.1f} to {high:.1f}"
-    recalls = (_cell(metrics[prefix + recall]) for recall in names)
-    return (name, *recalls, _cell(metrics.get(f"{prefix}rsum")), "measured", interval)
+    recalls = (_cell(metrics[f"{prefix}{recall}{suffix}"]) for recall in names)
+    return (name, *recalls, _cell(metrics.get(f"{prefix}rsum{suffix}")), "measured", interval)
 
 
 def _published_cells(protocol: str) -> list[tuple[str, ...]]:

@@ -6,14 +6,14 @@ B images, C captions, K views, D embedding, M items of the bank.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from pipelines.retrieval.gallery import Biases, GalleryError
+from pipelines.retrieval.gallery import Biases, Gallery, GalleryError
 from preprocessing.reading import damage_as, parse_json
 from vse_core.digests import check_digests, write_digests
 from vse_core.evaluation.hubs import hub_bias
@@ -40,6 +40,14 @@ class Correction:
     def images_bias(self, images_BKD: Tensor) -> Tensor:
         """Return what hub correction subtracts from the similarities of images (B,)."""
         return hub_bias(images_BKD, self.texts_MD.unsqueeze(1), self.temperature)
+
+    def __str__(self) -> str:
+        bank = f"{len(self.images_MKD):,} images and {len(self.texts_MD):,} captions of training"
+        return f"temperature {self.temperature:.3g}, {self.source}; {bank}"
+
+    def of_gallery(self, gallery: Gallery) -> Gallery:
+        """Return a gallery with its biases."""
+        return replace(gallery, biases=self.biases(gallery.images_BKD, gallery.texts_CD))
 
     def biases(self, images_BKD: Tensor, texts_CD: Tensor) -> Biases:
         """Return what hub correction subtracts from the similarities of images and of captions."""

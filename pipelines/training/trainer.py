@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from pipelines.config.training import TrainingSettings
 from pipelines.inference.feature_check import write_feature_key
 from pipelines.inference.image_inputs import PixelEncoder, image_source
+from pipelines.inference.learned_values import write_learned_values
 from pipelines.inference.text_embedder import text_batches
 from pipelines.kinds.inputs import SplitData
 from pipelines.tracking import LoggedData, Tracker
@@ -37,7 +38,6 @@ from preprocessing.loading.batch import Batch, prefetch_to_device
 from preprocessing.loading.loader import TrainLoader, image_batches
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from preprocessing.randomness import dropout_seed
-from preprocessing.storage.atomic import write_json_atomic
 from vse_core.distributed import first_says, gather_output, rank, world_size
 from vse_core.evaluation.embedding import embed
 from vse_core.evaluation.recall import evaluate_retrieval
@@ -54,8 +54,6 @@ from vse_core.training.state import Progress, load_state
 from vse_core.training.step import LocalBatch, NonFiniteLossError, StepResult, check_finite, training_step
 
 EVALUATION_BATCH = 128
-# Next to a model, what its loss has learned by name, such as the logarithm of the inverse temperature.
-LEARNED = "learned.json"
 
 IntArray = npt.NDArray[np.int64]
 # Takes a step of a loss over local batches; says whether it is diagnosed.
@@ -181,8 +179,7 @@ class Trainer:
     def _write_sidecars(self, directory: Path) -> None:
         save_caption_encoder(self.caption_encoder, directory)
         write_feature_key(directory, self.settings.feature)
-        if learned := self.losses.state():
-            write_json_atomic(directory / LEARNED, learned)
+        write_learned_values(directory, self.losses.state())
         self.kind.save_sidecars(directory, self.settings.kind_settings)
 
     def _wrapped(self, frozen: bool) -> nn.Module:

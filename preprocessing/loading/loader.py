@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -127,9 +127,9 @@ class TrainLoader:
 
 
 def image_batches(
-    source: ImageSource, batch_size: int, images: range | None = None
+    source: ImageSource, batch_size: int, images: Iterable[int] | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield the two tensors of up to `batch_size` images at a time, of all or of a contiguous range, unaugmented."""
+    """Yield the two tensors of up to `batch_size` images at a time, of all or of those given, unaugmented."""
     wanted = iter(range(len(source)) if images is None else images)
     while batch := list(itertools.islice(wanted, batch_size)):
         yield source.unaugmented(batch)

@@ -17,6 +17,7 @@ from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageError
 from preprocessing.datasets.record import Record
 from vse_core.evaluation.bootstrap import Interval, resampled_recalls, retrieval_intervals
+from vse_core.evaluation.hubs import corrected
 from vse_core.evaluation.members import Member
 from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
 from vse_core.evaluation.ranks import Ranks
@@ -57,6 +58,20 @@ class Embedded:
         """Ranks of image-text retrieval by the number of folds; one pass over the similarities finds them all."""
         return rank_retrieval(self.members, self.counts, self.cuts)
 
+    @property
+    def is_corrected(self) -> bool:
+        """Return whether hubs are corrected, of all models."""
+        return all(gallery.biases is not None for gallery in self.galleries)
+
+    def corrected_ranks(self, folds: int) -> RetrievalRanks:
+        """Ranks of image-text retrieval with hubs corrected; several models' corrected similarities are averaged."""
+        members = [
+            corrected(gallery.images_BKD, gallery.texts_CD, *gallery.biases)
+            for gallery in self.galleries
+            if gallery.biases
+        ]
+        return rank_retrieval(members, self.counts, (folds,))[folds]
+
 
 def retrieval(embedded: Embedded, folds: int) -> Results:
     """Evaluate image-text retrieval of any split, averaged over the folds of one of its cuts.
@@ -64,7 +79,22 @@ def retrieval(embedded: Embedded, folds: int) -> Results:
     Metrics are ``rsum``, ``i2t_r01`` ... ``t2i_ties``, with the intervals ``rsum_low``, ``rsum_high`` and so on.
     """
     images, captions = len(embedded.records), sum(embedded.counts)
-    return _retrieval("retrieval", f"RSUM {{}} over {images:,} images and {captions:,} captions", embedded, folds)
+    summary = f"RSUM {{}} over {images:,} images and {captions:,} captions"
+    return _retrieval("retrieval", summary, embedded, embedded.ranks[folds])
+
+
+def corrected_retrieval(embedded: Embedded, folds: int) -> Results:
+    """Evaluate image-text retrieval as `retrieval` does, with hubs corrected.
+
+    Metrics are ``rsum_corrected``, with the interval ``rsum_corrected_low`` and ``rsum_corrected_high``, and so on.
+    """
+    found = _retrieval("corrected", "corrected RSUM {}", embedded, embedded.corrected_ranks(folds))
+    return replace(found, metrics={_corrected_name(key): value for key, value in found.metrics.items()})
+
+
+def _corrected_name(metric: str) -> str:
+    bound = next((bound for bound in ("_low", "_high") if metric.endswith(bound)), "")
+    return f"{metric.removesuffix(bound)}_corrected{bound}"
 
 
 def published_retrieval(name: str, embedded: Embedded) -> Results:
@@ -73,13 +103,12 @@ def published_retrieval(name: str, embedded: Embedded) -> Results:
     Metrics are those of `retrieval` under the protocol's name: ``coco_5k/rsum`` and so on.
     """
     protocol = RETRIEVAL_PROTOCOLS[name]
-    found = _retrieval(name, f"{protocol.title} RSUM {{}}", embedded, protocol.folds)
+    found = _retrieval(name, f"{protocol.title} RSUM {{}}", embedded, embedded.ranks[protocol.folds])
     return replace(found, metrics={f"{name}/{key}": value for key, value in found.metrics.items()})
 
 
-def _retrieval(name: str, summary: str, embedded: Embedded, folds: int) -> Results:
+def _retrieval(name: str, summary: str, embedded: Embedded, ranks: RetrievalRanks) -> Results:
     """Return metrics with their intervals, and write the table of the queries."""
-    ranks = embedded.ranks[folds]
     metrics = ranks.result().as_dict()
     for metric, interval in retrieval_intervals(ranks).items():
         metrics |= {f"{metric}_low": interval.low, f"{metric}_high": interval.high}

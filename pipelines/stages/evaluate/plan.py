@@ -3,7 +3,7 @@
 from typing import Any
 
 from pipelines.config import PipelineConfig
-from pipelines.evaluation import GALLERY, NAME, PICTURES, VERSION
+from pipelines.evaluation import CORRECTION_VERSION, GALLERY, NAME, PICTURES, VERSION
 from pipelines.plugins import sources
 from pipelines.reporting.published import RECALLS
 from pipelines.runtime.stage import Plans, StageDir, StagePlan, content_digest, fingerprint, manifest_in
@@ -29,6 +29,8 @@ def evaluation_content(config: PipelineConfig, upstream: Plans) -> dict[str, Any
     if evaluation.added:
         content["added"] = [settings.model_dump(mode="json") for settings in evaluation.added]
         content |= sources(evaluation)
+    if evaluation.hub_correction:
+        content["hub_correction"] = CORRECTION_VERSION
     if evaluation.first_images is not None:
         content["first_images"] = evaluation.first_images
     if config.reads_graphs:
@@ -48,7 +50,8 @@ def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:
 
 def _log_headlines(config: PipelineConfig, evaluated: StagePlan, tracker: Tracker) -> None:
     found = manifest_in(evaluated.directory)["metrics"]
-    tracker.log_metrics({f"{config.dataset.eval_split}/{name}": found[name] for name in ("rsum", *RECALLS)})
+    names = [name for name in ("rsum", "rsum_corrected", *RECALLS) if name in found]
+    tracker.log_metrics({f"{config.dataset.eval_split}/{name}": found[name] for name in names})
 
 
 EVALUATE = Stage(NAME, plan, "pipelines.stages.evaluate.run", is_reported=True, log_headlines=_log_headlines)

@@ -5,6 +5,7 @@ from pathlib import Path
 from pipelines.config import PipelineConfig
 from pipelines.evaluation import NAME
 from pipelines.evaluation.evaluator import evaluate_into
+from pipelines.kinds.inputs import SplitPaths
 from pipelines.runtime.stage import Plans, StageDir, StageReport, check_outputs
 from pipelines.stages.evaluate.plan import stage_dir
 from pipelines.stages.extract.logged_data import log_splits
@@ -18,13 +19,22 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     """
     best = upstream["train"].output("best")
     config.mirror.pull_folder(best)
-    return evaluate_directory(config, upstream, best, stage_dir(config, upstream), tracker)
+    return evaluate_directory(config, upstream, best, stage_dir(config, upstream), tracker, may_choose=True)
 
 
 def evaluate_directory(
-    config: PipelineConfig, upstream: Plans, model: Path, stage: StageDir, tracker: Tracker
+    config: PipelineConfig,
+    upstream: Plans,
+    model: Path,
+    stage: StageDir,
+    tracker: Tracker,
+    *,
+    may_choose: bool = False,
 ) -> StageReport:
     """Evaluate any model directory on the evaluation split, and complete an output directory with the results.
+
+    `may_choose` allows to choose the temperature of hub correction on this split, as the one that models are selected
+    on.
 
     Raises StageError if the model does not fit the features, or a protocol the split, and DigestError if a file
     of the model or of the shards was changed.
@@ -44,5 +54,6 @@ def evaluate_directory(
     log_splits(config, upstream["extract"], {dataset.eval_split: "evaluation"}, tracker)
     with config.mirror.pinned(shards, *graphs.values()):
         check_outputs(shards, *graphs.values())
-        summary = evaluate_into(config, shards, graphs, model, stage, tracker)
+        train = SplitPaths(upstream["extract"].outputs[dataset.train_split], graphs.get(dataset.train_split))
+        summary = evaluate_into(config, shards, graphs, train, model, stage, tracker, may_choose)
     return StageReport(NAME, stage.path, summary)

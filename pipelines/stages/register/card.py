@@ -47,12 +47,18 @@ def description(card: str) -> str:
 def metrics_table(metrics: Mapping[str, float], split: str, folds: int) -> list[str]:
     """Return a table of recalls both ways; their 95 % intervals are in `metrics` as NAME_low and NAME_high."""
     names = {"rsum": "RSUM"} | {f"{way}_r{k:02}": f"{said}, R@{k}" for way, said in _WAYS.items() for k in (1, 5, 10)}
-    rows = [(said, _interval(name, metrics)) for name, said in names.items() if name in metrics]
+    suffixes = {"value": "", "hubs corrected": "_corrected"}
+    columns = {title: suffix for title, suffix in suffixes.items() if f"rsum{suffix}" in metrics}
+    rows = [
+        (said, *(_interval(f"{name}{suffix}", metrics) for suffix in columns.values()))
+        for name, said in names.items()
+        if name in metrics
+    ]
     others = sorted({name.partition("/")[0] for name in metrics if "/" in name})
     more = [f"\nFurther protocols, in the run: {', '.join(others)}."] if others else []
     mean = f", mean of {folds} folds" if folds > 1 else ""
     intro = f"On the split `{split}`{mean}, with 95 % intervals of a bootstrap over the images.\n"
-    return [intro, *_table(("metric", "value"), rows), *more]
+    return [intro, *_table(("metric", *columns), rows), *more]
 
 
 def _interval(name: str, metrics: Mapping[str, float]) -> str:

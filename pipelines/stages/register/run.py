@@ -8,6 +8,7 @@ from pipelines.config import PipelineConfig
 from pipelines.config.features import Features
 from pipelines.evaluation import GALLERY
 from pipelines.inference.embedder import write_extractor
+from pipelines.registry.models import CORRECTION
 from pipelines.registry.registration import active_run, register_bundle
 from pipelines.runtime.stage import Plans, StageError, StageReport, disk_errors, manifest_in
 from pipelines.serving.requirements import pip_requirements
@@ -35,6 +36,8 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     config.mirror.pull_folder(parts["model"])
     for name in ("evaluate", "index"):
         config.mirror.pull(upstream[name].directory)
+    if (correction := upstream["evaluate"].directory / CORRECTION).is_dir():
+        parts[CORRECTION] = correction
     metrics = manifest_in(upstream["evaluate"].directory)["metrics"]
     split = config.dataset.eval_split
     tags = _tags(config, upstream, metrics["rsum"])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
 import pytest
+import torch
 
 from pipelines.config.training import EVALUATION_PROTOCOLS, GRAPH_PROTOCOLS
 from pipelines.evaluation.protocols import CAPTION_PROTOCOLS, RANKINGS, Embedded, retrieval
-from pipelines.evaluation.protocols.rankings import require_published
+from pipelines.evaluation.protocols.rankings import corrected_retrieval, require_published
 from pipelines.evaluation.protocols.video import different
+from pipelines.retrieval.gallery import Biases
 from pipelines.runtime.stage import StageError
 from tests.pipelines.evaluation.protocols.galleries import best_rank, coarse_gallery, records_of, scores
 from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, PublishedProtocol
@@ -50,6 +53,29 @@ def test_retrieval_leaves_a_row_for_every_query(tmp_path: Path) -> None:
         assert row["first_similarity"] == pytest.approx(max(similarity.values()))
         assert row["first_id"] == str(max(i for i, score in similarity.items() if score == max(similarity.values())))
     assert all(owner[row["true_id"]] == int(row["query_id"]) for row in by_image)
+
+
+def test_hubs_are_corrected_in_both_directions(tmp_path: Path) -> None:
+    records = records_of([[f"{c} of {image}" for c in range(1 + image % 3)] for image in range(30)])
+    captions = sum(len(record.captions) for record in records)
+    biases = Biases(torch.arange(30) % 7 / 2, torch.arange(captions) % 5 / 2)
+    galleries = [replace(coarse_gallery(records, 2 - seed, 3, seed), biases=biases) for seed in range(2)]
+    embedded = Embedded(galleries, "dev", tmp_path)
+    assert embedded.is_corrected
+    found = corrected_retrieval(embedded, 1)
+    rows = pyarrow.parquet.read_table(tmp_path / "corrected_queries.parquet").to_pylist()
+    owners = [image for image, record in enumerate(records) for _ in record.captions]
+    for row in rows:
+        query = int(row["query_id"])
+        if row["direction"] == "i2t":
+            scored = {c: scores(galleries, query, c) - c % 5 / 2 for c in range(captions)}
+            rank = best_rank(scored, {c for c in range(captions) if owners[c] == query})
+        else:
+            rank = best_rank({i: scores(galleries, i, query) - i % 7 / 2 for i in range(30)}, {owners[query]})
+        assert row["rank"] == rank + 1
+    first = [row["rank"] == 1 for row in rows if row["direction"] == "i2t"]
+    assert found.metrics["i2t_r01_corrected"] == pytest.approx(100 * np.mean(first))
+    assert found.metrics["rsum_corrected_low"] < found.metrics["rsum_corrected"] < found.metrics["rsum_corrected_high"]
 
 
 @pytest.mark.parametrize(("name", "folds"), [("coco_1k", 5), ("coco_5k", 1)])

@@ -1,0 +1,26 @@
+"""What the loss of a model has learned in training, next to the model: its temperature is used in searches."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipelines.runtime.stage import StageError
+from preprocessing.reading import damage_as, parse_json
+from preprocessing.storage.atomic import write_json_atomic
+
+LEARNED = "learned.json"
+
+
+def write_learned_values(directory: Path, values: Mapping[str, float]) -> None:
+    """Record next to a model the values of its loss's parameters, by name; nothing if the loss has none."""
+    if values:
+        write_json_atomic(directory / LEARNED, dict(values))
+
+
+def learned_temperature(model: Path) -> float | None:
+    """Return the temperature that was learned with a model; None if its loss learns none, or it was not recorded."""
+    path = model / LEARNED
+    if not path.is_file():
+        return None
+    with damage_as(StageError, f"{path} does not say what the loss has learned", "restore the folder"):
+        return math.exp(-parse_json(path.read_bytes())["logit_scale"])
