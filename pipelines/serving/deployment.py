@@ -9,7 +9,7 @@ from typing import Any
 import ray
 from pydantic import BaseModel, ConfigDict, PositiveInt
 from ray import serve
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp
@@ -88,6 +88,7 @@ def search_deployment(scale: Scale) -> serve.Deployment:
     return serve.deployment(SearchReplica).options(
         name="search",
         max_ongoing_requests=limits.MAX_REQUESTS,  # the guard admits fewer
+        health_check_period_s=1,  # Ray Serve finds out so that a replica has ended
         **_REPLACEMENT,
         ray_actor_options={"num_gpus": scale.gpus, "runtime_env": {"env_vars": environment}},
         logging_config=_LOGGING,
@@ -96,11 +97,14 @@ def search_deployment(scale: Scale) -> serve.Deployment:
 
 
 def asking(handle: DeploymentHandle) -> Ask:
-    """Return a function that calls a method of a replica."""
+    """Return a function that calls a method of a replica, and once more of another if the replica ends meanwhile."""
 
     async def ask(method: str, *arguments: Any) -> Any:
         try:
-            return await handle.ask.remote(method, *arguments)
+            try:
+                return await handle.ask.remote(method, *arguments)
+            except RayActorError:
+                return await handle.ask.remote(method, *arguments)
         except RayTaskError:
             raise  # an error of our own
         except (RayError, RayServeException) as error:

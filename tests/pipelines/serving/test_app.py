@@ -163,6 +163,21 @@ def test_without_a_replica_a_client_is_told_to_try_again(error: Exception) -> No
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
+def test_another_replica_answers_if_one_ends() -> None:
+    answers = iter([ActorDiedError(), {"status": "ok"}])
+
+    async def end_once(_method: str) -> object:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    handle = SimpleNamespace(ask=SimpleNamespace(remote=end_once))
+    with TestClient(Guard(build_app(asking(handle)), None, None)) as client:  # type: ignore[arg-type]
+        assert client.get("/health").status_code == 200
+    assert not list(answers)
+
+
 def test_an_image_is_decoded_while_a_search_runs(
     client: TestClient, replica: SearchReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:

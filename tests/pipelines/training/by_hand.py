@@ -1,22 +1,19 @@
-"""Training without Ray: processes that are started by hand and meet over gloo, on shards that were extracted before."""
+"""Training without Ray, in this process, on shards that were extracted before."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from pipelines.config import PipelineConfig, load_config
+from pipelines.config import PipelineConfig
 from pipelines.kinds.inputs import SplitData
-from pipelines.stages.extract import plan as extract
 from pipelines.tracking import LoggedData, Tracker
 from pipelines.training.trainer import Trainer
-from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder
+from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
-from preprocessing.shards.reader import ShardReader
-from tests.ranks import run_ranks
 
 # Settings of a training that takes a second.
 SMALL = (
@@ -61,27 +58,3 @@ def quiet_trainer(
     settings, cpu = config.training_settings, torch.device("cpu")
     train, evaluation = with_tokens(train, encoder), with_tokens(evaluation, encoder)
     return Trainer(settings, train, evaluation, encoder, out, cpu, tracker, lambda metrics: None, ("scenes dev", "0"))
-
-
-def train_by_hand(
-    settings: Sequence[str], trained: Path, out: Path, workers: int, threads: int = 1, tracker: Quiet | None = None
-) -> None:
-    """Train from the first step to the last; losses and checkpoints are written as a run on Ray writes them.
-
-    Args:
-        settings: of the configuration.
-        trained: output of a training stage, for its vocabulary.
-        out: for the output.
-        workers: processes.
-        threads: of each.
-        tracker: of the first process, into which it is pickled; by default one that ignores all it is told.
-    """
-    out.mkdir()
-    run_ranks(_train, workers, settings, trained, out, tracker or Quiet(), threads=threads)
-
-
-def _train(rank: int, settings: Sequence[str], trained: Path, out: Path, tracker: Quiet) -> None:
-    config = load_config(None, settings)
-    outputs = extract.plan(config, {}).outputs
-    train, dev = (SplitData(ShardReader(outputs[split], config.features.member)) for split in ("train", "dev"))
-    quiet_trainer(config, train, dev, load_caption_encoder(trained), out, tracker if rank == 0 else None).run()
