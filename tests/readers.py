@@ -55,7 +55,7 @@ from preprocessing.features.precomputed import PrecomputedExtractor, _open_array
 from preprocessing.features.weights import read_weights
 from preprocessing.reading import parse_json
 from preprocessing.shards.index import ShardError, verify_shard
-from preprocessing.shards.reader import ShardReader, read_arrays, read_records
+from preprocessing.shards.reader import ShardReader, read_records
 from preprocessing.shards.writer import Sample, write_shard
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import Mirror
@@ -173,7 +173,6 @@ def read_shards(folder: Path) -> None:
     for image in range(len(reader)):
         reader.features(image), reader.meta(image)
     list(read_records(folder / "shard-00000.tar"))
-    list(read_arrays(folder / "shard-00000.tar", ["grid"]))
     list(read_captions(folder))
     verify_shard(folder / "shard-00000.tar", deep=True)
 

@@ -189,40 +189,20 @@ class ShardReader:
 
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the records of one shard with their keys, in order; raises as :func:`read_arrays`."""
-    return ((key, record) for key, (record,) in _read_members(path, ["json"]))
+    """Yield the records of one shard with their keys, in order; raise ShardError if the shard is damaged."""
+    index = verify_shard(path, deep=False)
+    places = member_places(path, index, "json").T.tolist()
+    with path.open("rb") as file:
+        check_digest(path, index.sha256, hashlib.file_digest(file, "sha256").hexdigest())
+        for key, (offset, size) in zip(index.keys, places, strict=True):
+            file.seek(offset)
+            with damage_as(ShardError, f"shard {path}, sample {key}: json is damaged", FIX):
+                record = parse_json(file.read(size))
+                check_record(record)
+            yield key, record
 
 
 def verify_table(path: Path) -> None:
     """Compare the table of a shard's captions with the records in the tar; raise ShardError if they differ."""
     if table_path(path).is_file() and read_table(path) != as_table(record for _, record in read_records(path)):
         raise ShardError(f"the captions {table_path(path)} are not those in the tar; {FIX}")
-
-
-def read_arrays(path: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[str, npt.NDArray[Any]]]]:
-    """Yield arrays of one shard by name ("region", "boxes"), with their keys, in order; raise ShardError if damaged."""
-    for key, arrays in _read_members(path, [f"{name}.npy" for name in names]):
-        yield key, dict(zip(names, arrays, strict=True))
-
-
-def _read_members(path: Path, members: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the decoded members of each sample of one shard, with its key, after comparing the tar with its sha256."""
-    index = verify_shard(path, deep=False)
-    places = [member_places(path, index, member).T.tolist() for member in members]
-    with path.open("rb") as file:
-        check_digest(path, index.sha256, hashlib.file_digest(file, "sha256").hexdigest())
-        for key, *of_sample in zip(index.keys, *places, strict=True):
-            values = []
-            for member, (offset, size) in zip(members, of_sample, strict=True):
-                file.seek(offset)
-                with damage_as(ShardError, f"shard {path}, sample {key}: {member} is damaged", FIX):
-                    values.append(_decoded(member, file.read(size)))
-            yield key, values
-
-
-def _decoded(member: str, data: bytes) -> Any:
-    if member != "json":
-        return np.load(io.BytesIO(data), allow_pickle=False)
-    record = parse_json(data)
-    check_record(record)
-    return record

@@ -24,7 +24,7 @@ from preprocessing.extraction.extract import ShardSpec
 from preprocessing.features import build_extractor
 from preprocessing.features.images import ImageError, load_image
 from preprocessing.shards.index import read_index
-from preprocessing.shards.reader import ShardReader, read_arrays
+from preprocessing.shards.reader import ShardReader
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -148,7 +148,8 @@ def test_regions_of_the_detector_become_shards(tmp_path: Path) -> None:
         reader = ShardReader(split.directory.path, config.features.member)
         (shard,) = split.shards
         names = ("region", "boxes", "objects", "object_scores", "attributes", "attribute_scores")
-        for number, (_, arrays) in enumerate(read_arrays(shard, names)):
+        for number, item in enumerate(webdataset.WebDataset(str(shard), shardshuffle=False).decode()):
+            arrays = {name: item[f"{name}.npy"] for name in names}
             sides = load_image(reader.meta(number)["image"]).size
             count = len(reader.features(number))
             assert 2 <= count <= 5
