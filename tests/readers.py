@@ -48,10 +48,10 @@ from preprocessing.datasets.coco import read_instances
 from preprocessing.datasets.crisscrossed import read_crisscrossed
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.extraction.split_hashes import DataManifest
+from preprocessing.features.butd.tsv import ButdTsv
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
-from preprocessing.features.importers import FORMS, open_source
-from preprocessing.features.precomputed import PrecomputedExtractor, _open_array
+from preprocessing.features.precomputed import PrecomputedExtractor, _open_array, _open_hdf5
 from preprocessing.features.weights import read_weights
 from preprocessing.reading import parse_json
 from preprocessing.shards.index import ShardError, verify_shard
@@ -133,12 +133,6 @@ def npy(array: Any) -> bytes:
     return stream.getvalue()
 
 
-def npz(**arrays: Any) -> bytes:
-    stream = io.BytesIO()
-    np.savez(stream, **arrays)
-    return stream.getvalue()
-
-
 def pth(content: Any) -> bytes:
     stream = io.BytesIO()
     torch.save(content, stream)
@@ -214,7 +208,6 @@ def write_hdf5(path: Path) -> None:
 
     with h5py.File(path, "w") as file:
         file["1"] = np.ones((2, 4), np.float32)
-        file["2/features"], file["2/boxes"] = np.ones((2, 4), np.float32), np.ones((2, 4), np.float32)
 
 
 def write_parquet(folder: Path) -> None:
@@ -225,20 +218,16 @@ def write_parquet(folder: Path) -> None:
     parquet.write_table(table, folder / "x.parquet")
 
 
-def imported(form: str) -> Callable[[Path], object]:
-    assert form in FORMS
-
-    def read(path: Path) -> None:
-        source = open_source(path, form)
-        for _, place in source.places():
-            with contextlib.suppress(ImageError):
-                source.read(place)
-
-    return read
+def read_tsv(path: Path) -> None:
+    source = ButdTsv(path)
+    for _, place in source.places():
+        with contextlib.suppress(ImageError):
+            source.read(place)
 
 
 def read_precomputed(path: Path) -> None:
     _open_array.cache_clear()
+    _open_hdf5.cache_clear()
     PrecomputedExtractor().load(f"{path}#1")
 
 
@@ -358,14 +347,8 @@ READERS: dict[str, Reader] = {
         read_adversarials,
         AdversarialError,
     ),
-    "butd tsv": alone("x.tsv", f"1\t640\t480\t2\t{FLOATS}\t{FLOATS}\n", imported("butd_tsv"), ExtractorError),
-    "npz": alone(
-        "1.npz",
-        npz(x=np.ones((2, 4), "f4"), bbox=np.ones((2, 4), "f4"), num_bbox=2, image_w=9, image_h=9),
-        lambda path: imported("npz")(path.parent),
-        ExtractorError,
-    ),
-    "hdf5": saved("x.hdf5", write_hdf5, imported("hdf5"), ExtractorError),
+    "butd tsv": alone("x.tsv", f"1\t640\t480\t2\t{FLOATS}\t{FLOATS}\n", read_tsv, ExtractorError),
+    "hdf5": saved("x.hdf5", write_hdf5, read_precomputed, (ExtractorError, ImageError)),
     "npy rows": alone("x.npy", npy(np.ones((2, 3, 4), "f4")), read_precomputed, ImageError),
     "safetensors weights": saved(
         "x.safetensors", lambda path: save_file({"a": np.ones(3, "f4")}, path), read_weights, ExtractorError

@@ -180,16 +180,14 @@ class PrecomputedFeatures(FeatureSettings):
 
 
 class ImportedFeatures(FeatureSettings):
-    """Published features in the form in which they were published, joined with the data set's captions by image."""
+    """Regions as bottom-up attention's authors published them, joined with the data set's captions by image."""
 
     member: ClassVar[str] = "region"
     extractor: Literal["imported"]
     source: Annotated[AbsolutePath, BeforeValidator(_on_disk)] = Field(
-        description="file or folder as published, on a disk of every machine"
+        description="file as published, on a disk of every machine"
     )
-    form: Literal["butd_tsv", "npz", "hdf5"] = Field(
-        description="Caffe's or LXMERT's TSV; MILVLG's folder of npz; HGR's frames, or groups of features and boxes"
-    )
+    form: Literal["butd_tsv"] = Field("butd_tsv", description="TSV of bottom-up attention's Caffe code, or LXMERT's")
 
 
 _Together = Annotated[GridFeatures | PatchFeatures | PyramidFeatures | ButdFeatures, Variants("extractor")]

@@ -1,88 +1,108 @@
 """Published features as an extractor: an image of the data set is joined with its features by its name."""
 
 import hashlib
-import os
+import re
 import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path, PurePath
+from typing import Any, TypeVar
 
 from preprocessing.datasets.tar_members import TarMember
+from preprocessing.features.butd.tsv import ButdTsv, Place
 from preprocessing.features.extractor import ExtractorError, RegionFeatures
 from preprocessing.features.images import ImageError
-from preprocessing.features.importers import open_source
-from preprocessing.features.importers.source import by_image_key, image_key
 
 _VERSION = 1
+_FORM = "butd_tsv"
 NO_FEATURES = "no features of this image in the source"
+
+# COCO's file names, and its ids padded with zeros.
+_COCO = re.compile(r"(?:COCO_[a-z]+\d+_)?0*(\d+)")
+_ENDINGS = (".jpg", ".jpeg", ".png")
+
+AnyPlace = TypeVar("AnyPlace")
 
 
 class ImportedExtractor:
-    """Takes the features, boxes and labels of an image from a published file or folder (`importers.FORMS`).
+    """Takes the features, boxes and labels of an image from a file as bottom-up attention's authors published it.
 
     The image is known by its name (see :func:`image_key`). The source is opened when it is first asked for: a model
     that was trained on it reads captions without it. Ids and places are in memory, features are read one by one. Of an
     image that is twice in the source the last one counts; two names of one image are an ExtractorError.
     """
 
-    def __init__(self, source: str, form: str) -> None:
-        self.name = "region"
-        self._source, self._form = source, form
-        self._opened: _Contents | None = None
+    name = "region"
+
+    def __init__(self, source: str, form: str = _FORM) -> None:
+        if form != _FORM:
+            raise ExtractorError(
+                f"published features in the form {form} are not read any more: convert to {_FORM}"
+            )
+        self._path = Path(source).expanduser().absolute()
         self._lock = threading.Lock()
 
     def load(self, uri: str) -> RegionFeatures:
         """Return the published regions of the image of a URI."""
-        return self._contents().regions(_key(uri))
+        with self._lock:
+            source, places = self._opened
+        found = places.get(_key(uri))
+        if found is None:
+            raise ImageError(NO_FEATURES)
+        return source.read(found[1])
 
     def __call__(self, items: Sequence[RegionFeatures]) -> list[RegionFeatures]:
         """Return the features as `load` gave them."""
         return list(items)
 
     def identity(self) -> dict[str, Any]:
-        """The reading rules, and name, size and time of change of each file of the source; raises ExtractorError."""
-        self._contents()
-        digest = _digest(Path(self._source).expanduser())
-        return {"extractor": "imported", "version": _VERSION, "form": self._form, "files_sha256": digest}
-
-    def _contents(self) -> "_Contents":
+        """The reading rules, and name, size and time of change of the source; raises ExtractorError."""
         with self._lock:
-            if self._opened is None:
-                self._opened = _Contents(self._source, self._form)
-            return self._opened
+            _ = self._opened
+        status = self._path.stat()
+        line = f"{self._path.name}\t{status.st_size}\t{status.st_mtime_ns}\n"
+        digest = hashlib.sha256(line.encode()).hexdigest()
+        return {"extractor": "imported", "version": _VERSION, "form": _FORM, "files_sha256": digest}
+
+    @cached_property
+    def _opened(self) -> tuple[ButdTsv, dict[str, tuple[str, Place]]]:
+        source = ButdTsv(self._path)
+        places = by_image_key(source.places(), str(self._path))
+        if not places:
+            raise ExtractorError(f"{self._path} holds no image; is it the file that was published, and complete?")
+        return source, places
 
 
-class _Contents:
-    """An open source, with the place of each image in it, and the companions that all images of a shard must have."""
+def image_key(name: str) -> str:
+    """Return the key by which images of a source and a data set are matched, from an id, a file name or a path.
 
-    def __init__(self, source: str, form: str) -> None:
-        self._source = open_source(source, form)
-        self._places = by_image_key(self._source.places(), source)
-        if not self._places:
-            raise ExtractorError(f"{source} holds no image; is it the file that was published, and complete?")
-        self._companions = self._kinds(source)
+    The name without folders and ending; of COCO's names and of numbers the number alone, without leading zeros:
+    `COCO_val2014_000000000042.jpg`, `000000000042` and `42` are one image.
+    """
+    stem = PurePath(name).name
+    while stem.lower().endswith(_ENDINGS):
+        stem = stem.rpartition(".")[0]
+    number = _COCO.fullmatch(stem)
+    return number[1] if number else stem
 
-    def regions(self, key: str) -> RegionFeatures:
-        """The regions of an image, with the companions that the first readable image has."""
-        found = self._places.get(key)
-        if found is None:
-            raise ImageError(NO_FEATURES)
-        regions = self._source.read(found[1])
-        lacking = [name for name in self._companions if name not in regions.companions]
-        if lacking:
-            raise ImageError(f"no {', '.join(lacking)}, which the other images of the source have")
-        return replace(regions, companions={name: regions.companions[name] for name in self._companions})
 
-    def _kinds(self, source: str) -> tuple[str, ...]:
-        """Return the companions' names: those of the first readable image, as a shard's samples are all alike."""
-        first_reason = ""
-        for _, place in self._places.values():
-            try:
-                return tuple(self._source.read(place).companions)
-            except ImageError as error:
-                first_reason = first_reason or str(error)
-        raise ExtractorError(f"none of the {len(self._places):,} images of {source} can be used: {first_reason}")
+def by_image_key(
+    places: Iterable[tuple[str, AnyPlace]], where: str, key: Callable[[str], str] = image_key
+) -> dict[str, tuple[str, AnyPlace]]:
+    """Return names with their places by the names' keys; of a name that is there twice the last place counts.
+
+    Raises ExtractorError, which says `where`, for two names of one key: both images would get the features of one.
+    """
+    found: dict[str, tuple[str, AnyPlace]] = {}
+    for name, place in places:
+        other, _ = found.get(key(name), (name, place))
+        if other != name:
+            raise ExtractorError(
+                f"{where}: {other} and {name} count as one image, which would get the features of either; folders, "
+                "endings and leading zeros do not tell images apart: rename one of them"
+            )
+        found[key(name)] = (name, place)
+    return found
 
 
 def check_image_names(uris: Iterable[str]) -> None:
@@ -93,13 +113,3 @@ def check_image_names(uris: Iterable[str]) -> None:
 def _key(uri: str) -> str:
     member = TarMember.parse(uri)
     return image_key(uri if member is None else member.name)
-
-
-def _digest(source: Path) -> str:
-    files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
-    digest = hashlib.sha256()
-    for path in files:
-        status = path.stat()
-        name = os.path.relpath(path, source) if source.is_dir() else path.name
-        digest.update(f"{name}\t{status.st_size}\t{status.st_mtime_ns}\n".encode())
-    return digest.hexdigest()

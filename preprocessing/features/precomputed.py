@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.features.extractor import FeaturesNF
+from preprocessing.features.extractor import ExtractorError, FeaturesNF
 from preprocessing.features.images import ImageError
-from preprocessing.features.importers.hdf5 import Hdf5File
-from preprocessing.features.importers.source import checked_regions
+from preprocessing.features.regions import checked_regions
 from preprocessing.reading import damage_as
 
 _VERSION = 1
 _OPEN_FILES = 16
 _IN_HDF5 = ".hdf5#"
+# Far above any published set of regions (100 x 2048), far below what would exhaust memory.
+_MAX_VALUES = 1 << 26
 
 
 class PrecomputedExtractor:
@@ -34,7 +34,7 @@ class PrecomputedExtractor:
     def load(self, uri: str) -> FeaturesNF:
         """The features (N, F) as float16; a row of a 2-d array is a set of one vector."""
         path, mark, name = uri.partition(_IN_HDF5)
-        values = _open_hdf5(path + mark.rstrip("#")).read(name).features if mark else _row(uri)
+        values = _entry(path + mark.rstrip("#"), name) if mark else _row(uri)
         if self._largest_set is None or len(values) <= self._largest_set:
             return values
         return values[np.round(np.linspace(0, len(values) - 1, self._largest_set)).astype(np.intp)]
@@ -68,6 +68,20 @@ def _open_array(path: str) -> npt.NDArray[np.floating[Any]]:
     return features
 
 
+def _entry(path: str, name: str) -> FeaturesNF:
+    file = _open_hdf5(path)
+    with damage_as(ImageError, "damaged entry", "download the file again"):
+        if name not in file:
+            raise ImageError("no features of this name in the file")
+        entry = file[name]
+        if entry.dtype.kind != "f" or entry.size > _MAX_VALUES:
+            raise ImageError(f"{entry.dtype} of shape {entry.shape} is not a set of vectors")
+        return checked_regions(entry[()]).features
+
+
 @lru_cache(maxsize=_OPEN_FILES)
-def _open_hdf5(path: str) -> Hdf5File:
-    return Hdf5File(Path(path))
+def _open_hdf5(path: str) -> Any:
+    import h5py
+
+    with damage_as(ExtractorError, f"{path} cannot be read as an HDF5 file", "download it again"):
+        return h5py.File(path, "r")

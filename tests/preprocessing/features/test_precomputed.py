@@ -75,9 +75,12 @@ def test_an_entry_of_an_hdf5_file(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "val_ft.hdf5", "w") as file:
         file["video7"] = frames
         file["broken"] = frames * np.inf
+        file["words"] = "a text"
+        file.create_dataset("huge", shape=(1 << 20, 2048), dtype="f4")  # takes no space on disk
     extractor = build_extractor("precomputed")
     np.testing.assert_array_equal(extractor.load(f"{tmp_path}/val_ft.hdf5#video7"), frames.astype(np.float16))
-    for name, reason in (("video8", "no features of this name"), ("broken", "NaN, infinite or beyond")):
+    reasons = {"video8": "no features of this name", "broken": "NaN, infinite or beyond"}
+    for name, reason in (reasons | dict.fromkeys(("words", "huge"), "is not a set of vectors")).items():
         with pytest.raises(ImageError, match=reason):
             extractor.load(f"{tmp_path}/val_ft.hdf5#{name}")
     with pytest.raises(ExtractorError, match="cannot be read as an HDF5 file"):

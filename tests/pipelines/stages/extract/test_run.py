@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
-import numpy as np
 import pytest
 import webdataset
 from PIL import Image
@@ -111,12 +110,12 @@ def test_two_images_that_would_get_one_files_features(tmp_path: Path) -> None:
         (tmp_path / "images" / name).parent.mkdir(parents=True)
         Image.new("RGB", (8, 8)).save(tmp_path / "images" / name)
     (tmp_path / "table.csv").write_text("image,caption\ncats/1.jpg,a cat\ndogs/1.jpg,a dog\n")
-    np.savez(tmp_path / "1.npz", x=np.ones((4, 8), np.float32))
+    (tmp_path / "regions.tsv").write_text("1\t640\t480\t0\t\t\n")
     overrides = [
         f"work_dir={tmp_path}/work",
         f"dataset={{format: table, images: {tmp_path}/images, "
         f"tables: {{train: {tmp_path}/table.csv, dev: {tmp_path}/table.csv}}}}",
-        f"features={{extractor: imported, form: npz, source: {tmp_path}}}",
+        f"features={{extractor: imported, source: {tmp_path}/regions.tsv}}",
     ]
     with pytest.raises(StageError, match=r"extract: .*cats/1\.jpg and .*dogs/1\.jpg count as one image"):
         extract_run.run(load_config(None, overrides), {}, MagicMock())

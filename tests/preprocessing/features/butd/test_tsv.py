@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from preprocessing.features.butd.tsv import ButdTsv
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
-from preprocessing.features.importers import open_source
 
 
 def floats(values: list[float]) -> str:
@@ -45,7 +45,7 @@ def write(folder: Path, *rows: list[str]) -> Path:
 
 @pytest.mark.parametrize("row", [CAFFE, LXMERT], ids=["caffe", "lxmert"])
 def test_both_orders_of_columns(tmp_path: Path, row: list[str]) -> None:
-    source = open_source(write(tmp_path, row), "butd_tsv")
+    source = ButdTsv(write(tmp_path, row))
     ((image_id, place),) = source.places()
     entry = source.read(place)
     assert image_id == row[0]
@@ -87,9 +87,9 @@ def replaced(position: int, value: str) -> list[str]:
         ([*LXMERT[:4], floats([0.5] * 3), *LXMERT[5:]], "object_scores are of shape"),
     ],
 )
-def test_damaged_lines_are_set_aside_and_the_others_read(tmp_path: Path, row: list[str], reason: str) -> None:
+def test_damaged_lines_are_skipped_and_the_others_read(tmp_path: Path, row: list[str], reason: str) -> None:
     good = [["1", *CAFFE[1:]], row, ["3", *CAFFE[1:]]]
-    source = open_source(write(tmp_path, *good), "butd_tsv")
+    source = ButdTsv(write(tmp_path, *good))
     names, places = zip(*source.places(), strict=True)
     assert names == ("1", row[0], "3")
     with pytest.raises(ImageError, match=reason) as caught:
@@ -99,25 +99,22 @@ def test_damaged_lines_are_set_aside_and_the_others_read(tmp_path: Path, row: li
     assert found.features.tolist() == [[0.5, 1.5, 2.5], [0.0, 0.25, 7.0]]
 
 
-def test_sources_that_are_no_tsv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ExtractorError, match=r"there is no .*gone\.tsv; correct the path"):
-        open_source(tmp_path / "gone.tsv", "butd_tsv")
-    with pytest.raises(ExtractorError, match="is not a file"):
-        open_source(tmp_path, "butd_tsv")
-    with pytest.raises(ExtractorError, match=r"no form 'tsv' .*; there are butd_tsv, npz"):
-        open_source(tmp_path, "tsv")
+def test_sources_that_are_not_a_tsv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (tmp_path / "gone.tsv", tmp_path):
+        with pytest.raises(ExtractorError, match=f"{path} is not a file"):
+            ButdTsv(path)
     path = tmp_path / "zeros.tsv"
     path.write_bytes(b"\0" * 500)
-    monkeypatch.setattr("preprocessing.features.importers.butd_tsv._LONGEST_LINE", 100)
+    monkeypatch.setattr("preprocessing.features.butd.tsv._LONGEST_LINE", 100)
     with pytest.raises(ExtractorError, match="a line of more than 100 bytes"):
-        list(open_source(path, "butd_tsv").places())
+        list(ButdTsv(path).places())
 
 
 def test_the_genuine_features_of_caffe(vse_data: Path) -> None:
     """36 boxes of 2048 non-negative numbers within each photograph; every number as a decoder of the bytes gives it."""
     path = vse_data / "butd_reference" / "train2014_obj36.tsv"
     lines = path.read_text().splitlines()
-    source = open_source(path, "butd_tsv")
+    source = ButdTsv(path)
     places = list(source.places())
     assert len(places) == len(lines) == 10
     for (image_id, place), line in zip(places, lines, strict=True):

@@ -8,7 +8,7 @@ import numpy as np
 
 from preprocessing.features.extractor import ExtractorError, RegionFeatures
 from preprocessing.features.images import ImageError
-from preprocessing.features.importers.source import LABELS, Array, checked_regions
+from preprocessing.features.regions import LABELS, Array, checked_regions
 
 # Columns by their number. Note width before height in the one and after it in the other. Arrays are base64 of their
 # little-endian bytes: whole numbers of 8 bytes, all else float32.
@@ -28,7 +28,7 @@ class ButdTsv:
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise ExtractorError(f"{path} is not a file; name the TSV itself")
+            raise ExtractorError(f"published features: {path} is not a file; name the TSV itself")
         self._path = path
 
     def places(self) -> Iterator[tuple[str, Place]]:
