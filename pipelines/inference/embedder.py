@@ -17,10 +17,10 @@ from PIL import Image
 from torch import Tensor
 
 from pipelines.config import load_plugins
-from pipelines.inference.image_inputs import feature_width, model_inputs, set_size
+from pipelines.inference.image_inputs import model_inputs, set_size
 from pipelines.inference.text_embedder import TextEmbedder
 from preprocessing.features import build_extractor
-from preprocessing.features.extractor import ExtractorError, FeaturesNF, FileExtractor, RegionFeatures
+from preprocessing.features.extractor import ExtractorError, FileExtractor, RegionFeatures
 from preprocessing.features.images import ImageError, image_bytes
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.address import require_inner_name
@@ -113,28 +113,6 @@ class Embedder:
     def finds_regions(self) -> bool:
         """Return whether the model embeds regions and components of captions (UniVSE), and reads image files."""
         return self.texts.components is not None and self.takes_images
-
-    def embed_features(self, features: Sequence[np.ndarray]) -> Tensor:
-        """Embed images by features (N, F), as the model's extractor gives them, into (B, K, D) unit vectors.
-
-        They are rounded to float16, as those of shards are. Raises QueryError if the model takes pixels, or features
-        are of another width, none, or not finite in float16.
-        """
-        checked = [self._checked_features(position, features_NF) for position, features_NF in enumerate(features)]
-        starts = range(0, len(checked), _IMAGES_AT_ONCE)
-        return self._embed(checked[start : start + _IMAGES_AT_ONCE] for start in starts)
-
-    def _checked_features(self, position: int, features_NF: np.ndarray) -> FeaturesNF:
-        width = feature_width(self.model)
-        if width is None:
-            raise QueryError(position, "the model takes images, no features")
-        if features_NF.ndim != 2 or features_NF.shape[1] != width or len(features_NF) == 0:
-            raise QueryError(position, f"features of shape {features_NF.shape}; the model reads (N, {width}), N from 1")
-        with np.errstate(over="ignore"):
-            halves_NF = features_NF.astype(np.float16)
-        if not np.isfinite(halves_NF).all():
-            raise QueryError(position, "features that are NaN, infinite or beyond the range of float16 (65504)")
-        return halves_NF
 
     def set_size(self, uri: str) -> int:
         """Return N, the vectors that are pooled of an image; QueryError for an unreadable one."""

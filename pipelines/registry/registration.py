@@ -100,6 +100,5 @@ def _pack_code(archive: Path) -> None:
 def model_signature() -> ModelSignature:
     """Return the input and output columns of the pyfunc, as its class documents them."""
     inputs = [ColSpec(DataType.string, column, required=False) for column in ("text", "image")]
-    inputs.append(ColSpec(Array(Array(DataType.double)), "features", required=False))
     outputs = [ColSpec(Array(DataType.double), "embedding"), ColSpec(DataType.long, "views")]
     return ModelSignature(inputs=Schema(inputs), outputs=Schema(outputs))

@@ -1,4 +1,4 @@
-"""The registered model as MLflow runs it: texts, images or their features in, embeddings out.
+"""The registered model as MLflow runs it: texts or images in, embeddings out.
 
 MLflow keeps a copy of this file with the model and executes it on loading ("models from code"), so that nothing is
 pickled. Our packages lie next to it in one archive, `code/packages.zip`.
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
-import numpy as np
 import pandas as pd
 from mlflow.exceptions import MlflowException
 from torch import Tensor
@@ -39,18 +38,16 @@ _unpack_code()
 from pipelines.inference.embedder import Embedder, QueryError  # noqa: E402
 from vse_core.digests import DIGESTS, check_bundle  # noqa: E402
 
-_LISTED = "'text', 'image' and 'features'"
 _SHOWN = 120  # characters of a bad input in its message; a data URI may have millions
 
 
 class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
     """Embeds texts and images into one space, where the inner product of two unit vectors is their similarity.
 
-    Input: a DataFrame with some of the columns `text`, `image` and `features`; each row carries one of them.
+    Input: a DataFrame with the columns `text` and `image`, or one of them; each row carries one of them.
         text: a sentence.
         image: the bytes of an image file, as they are, as base64 or as a data URI (`data:image/jpeg;base64,...`). No
             path: a server that others ask would read its machine's files.
-        features: of an image, by the model's extractor: N lists of F numbers.
 
     Output: a DataFrame with one row for each row of the input, under the same index.
         embedding: D floats of a text, K * D of an image, view after view (K = 1 for models of one view).
@@ -69,8 +66,7 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
     def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
         """Embed every row.
 
-        Raises MlflowException if a row has none or several of text, image and features, or cannot be embedded; the
-        message names the row, counted from 0.
+        Raises MlflowException, which names the row, counted from 0, if it has both, neither, or cannot be embedded.
         """
         embeddings: dict[int, tuple[list[float], int]] = {}
         for name, cells in _split_rows(model_input).items():
@@ -90,8 +86,6 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
         """Embed the values of a column: (B, K, D); texts have one view."""
         if name == "text":
             return self.embedder.embed_texts(values).unsqueeze(1)
-        if name == "features":
-            return self.embedder.embed_features([_array(position, value) for position, value in enumerate(values)])
         with tempfile.TemporaryDirectory(prefix="vse-images-") as folder:
             paths = [Path(folder, str(position)) for position in range(len(values))]
             for position, image in enumerate(values):
@@ -101,20 +95,20 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
 
 def _split_rows(model_input: pd.DataFrame) -> dict[str, dict[int, Any]]:
     """Return column -> row number -> cell; refuse rows with no cell or several."""
-    unknown = [str(name) for name in model_input.columns if name not in ("text", "image", "features")]
+    unknown = [str(name) for name in model_input.columns if name not in ("text", "image")]
     if unknown or not len(model_input.columns):
         raise MlflowException.invalid_parameter_value(
-            f"the input needs some of the columns {_LISTED}; got {', '.join(unknown) or 'no column'}"
+            f"the input needs the columns 'text' and 'image', or one of them; got {', '.join(unknown) or 'no column'}"
         )
     given: dict[str, dict[int, Any]] = {}
     for row, cells in enumerate(model_input.to_dict(orient="records")):
         filled = {str(name): cell for name, cell in cells.items() if not _is_missing(cell)}
         if len(filled) != 1:
             found = " and ".join(f"'{name}'" for name in filled) or "none"
-            raise MlflowException.invalid_parameter_value(f"row {row}: give one of {_LISTED}; got {found}")
+            raise MlflowException.invalid_parameter_value(f"row {row}: give one of 'text' and 'image'; got {found}")
         ((name, cell),) = filled.items()
         types, allowed = (str | bytes, "a string or bytes") if name == "image" else (str, "a string")
-        if name != "features" and not isinstance(cell, types):
+        if not isinstance(cell, types):
             kind = type(cell).__name__
             raise MlflowException.invalid_parameter_value(f"row {row}: '{name}' must be {allowed}, got {kind}")
         given.setdefault(name, {})[row] = cell
@@ -127,14 +121,6 @@ def _is_missing(cell: Any) -> bool:
 
 def _shortened(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
-
-
-def _array(position: int, cell: Any) -> np.ndarray:
-    """Return N lists of F numbers as an array (N, F), from any nesting of lists and arrays that MLflow makes."""
-    try:
-        return np.stack([np.asarray(vector, dtype=np.float64) for vector in cell])
-    except (TypeError, ValueError) as error:
-        raise QueryError(position, f"features are lists of equally many numbers ({error})") from error
 
 
 def _decoded(position: int, text: str) -> bytes:

@@ -36,9 +36,7 @@ class ImportedExtractor:
 
     def __init__(self, source: str, form: str = _FORM) -> None:
         if form != _FORM:
-            raise ExtractorError(
-                f"published features in the form {form} are not read any more: convert to {_FORM}"
-            )
+            raise ExtractorError(f"published features in the form {form} are not read any more: convert to {_FORM}")
         self._path = Path(source).expanduser().absolute()
         self._lock = threading.Lock()
 

@@ -46,7 +46,7 @@ def test_both_graphs_give_the_vectors_of_the_model(exported: Path) -> None:
         row[: len(features)] = features
     session = onnxruntime.InferenceSession(exported / "onnx" / "images.onnx")
     (images_BKD,) = session.run(None, {"features": padded, "lengths": np.array([1, 7, 3, 36])})
-    np.testing.assert_allclose(images_BKD, embedder.embed_features(sets).numpy(), atol=2e-6)
+    np.testing.assert_allclose(images_BKD, embedder._embed([sets]).numpy(), atol=2e-6)
 
 
 def test_sentence_transformers_gives_equal_vectors(exported: Path) -> None:

@@ -36,10 +36,8 @@ from pipelines.registry.registration import register_bundle
 from pipelines.retrieval.gallery import Gallery
 from pipelines.serving.requirements import pip_requirements
 from pipelines.tracking.client import connect
-from preprocessing.features import TINY_RESNET, build_extractor
 from preprocessing.features.images import load_image
 from tests.pipelines.tiny_bundle import EMBED_DIM, IMAGES, write_tiny_bundle
-from tests.preprocessing.features.arrays import arrays
 from vse_core.digests import DIGESTS, DigestError, write_digests
 
 TAGS = {"vse.seed": "0", "vse.rsum": "12.00"}
@@ -240,16 +238,11 @@ def test_pyfunc_embeds_texts_and_images_like_the_gallery(registered: Registered,
 
 
 def test_pyfunc_keeps_the_order_of_mixed_rows(model: Any) -> None:
-    """An image is its bytes, base64 or a data URI, or its features."""
-    data, extractor = png("scene://0/1"), build_extractor("grid", weights=TINY_RESNET, seed=0)
-    (features,) = arrays(extractor, [extractor.load("scene://0/1")])
+    """An image is its bytes, base64 or a data URI."""
+    data = png("scene://0/1")
     encoded = base64.b64encode(data).decode()
     images = [data, encoded, f"data:image/png;base64,{encoded}"]
-    columns = {
-        "text": ["a red ring", None, None, None, None],
-        "image": [None, *images, None],
-        "features": [None, None, None, None, np.asarray(features).tolist()],
-    }
+    columns = {"text": ["a red ring", None, None, None], "image": [None, *images]}
     text, image, *others = stacked(model.predict(pd.DataFrame(columns)))
     np.testing.assert_allclose([text], stacked(model.predict(pd.DataFrame({"text": ["a red ring"]}))), atol=1e-6)
     for other in others:
@@ -279,19 +272,16 @@ def test_a_scoring_server_takes_bytes_and_reads_no_file_of_its_machine(model: An
         ({"text": ["fine", " "]}, "row 1 (' '): the text is empty"),
         (
             {"text": ["a", "b"], "image": [None, "AAAA"]},
-            "row 1: give one of 'text', 'image' and 'features'; got 'text' and 'image'",
+            "row 1: give one of 'text' and 'image'; got 'text' and 'image'",
         ),
-        ({"text": ["a", None]}, "row 1: give one of 'text', 'image' and 'features'; got none"),
+        ({"text": ["a", None]}, "row 1: give one of 'text' and 'image'; got none"),
         ({"image": ["AAAA"]}, "row 0 ('AAAA'): not an image"),
         ({"image": [b"no image"]}, "row 0: not an image"),
         ({"image": ["/not/there.jpg"]}, "row 0 ('/not/there.jpg'): not base64"),
         ({"image": ["data:image/png,xyz"]}, "row 0 ('data:image/png,xyz'): a data URI must read"),
         ({"image": ["data:image/png;base64,***"]}, "not base64 (Only base64 data is allowed)"),
         ({"image": ["data:image/png;base64," + "A" * 400]}, "AAA...'): not an image"),
-        ({"other": ["a"]}, "needs some of the columns 'text', 'image' and 'features'"),
-        ({"features": [[[1.0, 2.0]]]}, "row 0: features of shape (1, 2); the model reads (N, 192)"),
-        ({"features": [[[1.0], [1.0, 2.0]]]}, "row 0: features are lists of equally many numbers"),
-        ({"text": ["a", None], "features": [None, [[1e9] * 192]]}, "row 1: features that are NaN, infinite or beyond"),
+        ({"other": ["a"]}, "needs the columns 'text' and 'image', or one of them; got other"),
     ],
 )
 def test_pyfunc_names_the_bad_row(model: Any, rows: dict[str, list[Any]], message: str) -> None:
