@@ -156,7 +156,7 @@ def write_shards(folder: Path) -> None:
         captions = [{"caption_id": str(number), "text": "dogs", "tokens": ["dogs"], "graph": graph, "problem": None}]
         meta = {"image_id": str(number), "image": f"{number}.jpg", "split": "dev", "captions": captions}
         array = np.full((2, 4), number, dtype=np.float16)
-        samples.append(Sample(f"{number:08d}", {"grid": array}, meta, grids={"grid": (1, 2, 0)}))
+        samples.append(Sample(f"{number:08d}", {"grid": array}, meta))
     write_shard(folder / "shard-00000.tar", samples, "f")
     counters = {key: {"x": 1} for key in ("without", "problems", "objects", "attributes", "relations")}
     write_json_atomic(counts_path(folder / "shard-00000.tar"), {"captions": 3, **counters})

@@ -199,8 +199,6 @@ def _sample(key: str, meta: dict[str, Any], stored: Mapping[str, Stored]) -> Sam
         elif isinstance(item, RegionFeatures):
             sample.arrays[name] = item.features
             sample.companions.update(item.companions)
-            if item.grid is not None:
-                sample.grids[name] = item.grid
         else:
             sample.arrays[name] = item
     return sample

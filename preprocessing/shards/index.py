@@ -20,7 +20,6 @@ FIX = "delete the shard's .tar and .json and run the stage that wrote them again
 _STRICT = ConfigDict(strict=True, extra="forbid")
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 _Checksum = Annotated[int, Field(ge=0, lt=2**64)]
-_Cells = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class ShardError(Exception):
@@ -49,8 +48,7 @@ class ShardIndex:
         fingerprint: of the inputs and configuration that gave the shard.
         members: for each kind of member ("grid.npy", "json") its places.
         skipped: dicts with key, image_id, image, reason; "set_aside" in the file.
-        grids: for each array of cells ("grid") and each sample rows, columns and the number of vectors before the
-            cells; without the arrays of shards that were written before there were such records.
+        grids: a table of earlier sidecars, which nothing reads.
     """
 
     __pydantic_config__ = _STRICT
@@ -65,11 +63,10 @@ class ShardIndex:
     caption_counts: list[_Count]
     members: dict[str, MemberTable]
     skipped: Annotated[list[dict[str, str]], Field(alias="set_aside")]
-    grids: dict[str, list[tuple[_Cells, _Cells, _Cells]]] = field(default_factory=dict)
+    grids: Any = None
 
     def __post_init__(self) -> None:
         lists: dict[str, list[Any]] = {"keys": self.keys, "caption_counts": self.caption_counts}
-        lists |= {f"grids of {name}": grids for name, grids in self.grids.items()}
         for name, table in self.members.items():
             lists |= {f"offsets of {name}": table.offset, f"sizes of {name}": table.size}
             lists |= {f"checksums of {name}": table.checksum} if table.checksum else {}

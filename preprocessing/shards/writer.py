@@ -35,8 +35,6 @@ class Sample:
         files: extension -> bytes stored as they are, such as "jpg".
         companions: name -> array that belongs to a feature and is not read for training, float32 or int32: boxes,
             whose coordinates float16 would round to half a pixel and more; "boxes" becomes "<key>.boxes.npy".
-        grids: name -> rows and columns of the cells that the array's vectors are, row by row, and the number of other
-            vectors before these; the sidecar has them.
     """
 
     key: str
@@ -44,7 +42,6 @@ class Sample:
     meta: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
     companions: dict[str, npt.NDArray[np.float32] | npt.NDArray[np.int32]] = field(default_factory=dict)
-    grids: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,6 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
     keys: list[str] = []
     records: list[dict[str, Any]] = []
     members: dict[str, MemberTable] = {}
-    grids: dict[str, list[tuple[int, int, int]]] = {}
     skipped: list[Skipped] = []
     # The old sidecar goes before anything of the shard changes: it must never stand next to a tar it does not describe.
     sidecar_path(path).unlink(missing_ok=True)
@@ -92,8 +88,6 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
                     archive.addfile(info, io.BytesIO(data))
                     table.size.append(len(data))
                     table.checksum.append(xxhash.xxh3_64_intdigest(data))
-                for name, grid in sample.grids.items():
-                    grids.setdefault(name, []).append(grid)
                 keys.append(sample.key)
                 records.append(sample.meta)
         size = file.tell()
@@ -104,8 +98,7 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
     in_order = map(asdict, sorted(skipped, key=lambda entry: entry.key))
     entries = [{name: value for name, value in entry.items() if value is not None} for entry in in_order]
     counts = [len(record["captions"]) for record in records]
-    tables = (members, entries, grids)
-    index = ShardIndex(VERSION, path.name, size, digest, len(keys), fingerprint, keys, counts, *tables)
+    index = ShardIndex(VERSION, path.name, size, digest, len(keys), fingerprint, keys, counts, members, entries)
     write_json_atomic(sidecar_path(path), index.to_json())
     return index
 
@@ -120,9 +113,6 @@ def _check(sample: Sample, previous_key: str, kinds: set[str] | None) -> None:
     for name, array in sample.arrays.items():
         if array.dtype != np.float16 or array.size == 0:
             raise ValueError(f"sample {sample.key}: {name!r} must be non-empty float16, is {array.dtype} {array.shape}")
-    for name, (rows, columns, others) in sample.grids.items():
-        if len(sample.arrays[name]) != others + rows * columns:
-            raise ValueError(f"sample {sample.key}: {name!r} has not {others} and {rows} x {columns} vectors")
     for name, companion in sample.companions.items():
         if companion.dtype not in (np.float32, np.int32) or companion.size == 0 or name in sample.arrays:
             raise ValueError(
