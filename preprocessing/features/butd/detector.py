@@ -56,10 +56,10 @@ class Detector(nn.Module):
         """The regions of each image; the sizes of the images may differ."""
         maps_BFHW, sizes = self.maps(images)
         proposals = self.proposals(maps_BFHW, sizes, images)
-        return [
-            self.select(self.roi_heads(map_FHW, proposals_R4), proposals_R4, image)
-            for map_FHW, proposals_R4, image in zip(maps_BFHW, proposals, images, strict=True)
+        features = [
+            self.roi_heads(map_FHW, proposals_R4) for map_FHW, proposals_R4 in zip(maps_BFHW, proposals, strict=True)
         ]
+        return self.select(features, proposals, images)
 
     def maps(self, images: Sequence[Pixels]) -> tuple[Tensor, Sizes]:
         """The feature maps of a padded batch, and the height and width in cells of each."""
@@ -86,20 +86,25 @@ class Detector(nn.Module):
             for row, ((height, width), image) in enumerate(zip(sizes, images, strict=True))
         ]
 
-    def select(self, features_RF: Tensor, proposals_R4: Tensor, image: Pixels) -> Regions:
-        """The regions of one image, from its proposals and their features."""
-        predictor = self.roi_heads.box_predictor
-        objects_RO = predictor.cls_score(features_RF)
+    def select(
+        self, features: Sequence[Tensor], proposals: Sequence[Tensor], images: Sequence[Pixels]
+    ) -> list[Regions]:
+        """The regions of each image, from its proposals (R, 4) and their features (R, F)."""
+        objects = [self.roi_heads.box_predictor.cls_score(features_RF) for features_RF in features]
         # Only these probabilities count, but "none" takes its share of them.
-        scores_RO = objects_RO.softmax(dim=1)[:, :-1]
-        score_R, object_R = scores_RO.max(dim=1)
-        boxes_R4 = proposals_R4 / image.scale
-        chosen = select_confident(boxes_R4, scores_RO, self._minimum, self._maximum)
-        regions = {"features": features_RF, "boxes": boxes_R4, "objects": object_R, "object_scores": score_R}
-        scores_NP = predictor.attributes(features_RF[chosen], objects_RO[chosen]).softmax(dim=1)[:, :-1]
+        scores = [objects_RO.softmax(dim=1)[:, :-1] for objects_RO in objects]
+        boxes = [proposals_R4 / image.scale for proposals_R4, image in zip(proposals, images, strict=True)]
+        chosen = select_confident(boxes, scores, self._minimum, self._maximum)
+        found = zip(features, boxes, objects, scores, chosen, strict=True)
+        return [self._described(*(values[chosen_N] for values in of_image)) for *of_image, chosen_N in found]
+
+    def _described(self, features_NF: Tensor, boxes_N4: Tensor, objects_NO: Tensor, scores_NO: Tensor) -> Regions:
+        """The regions that were chosen, with their classes."""
+        object_scores_N, objects_N = scores_NO.max(dim=1)
+        scores_NP = self.roi_heads.box_predictor.attributes(features_NF, objects_NO).softmax(dim=1)[:, :-1]
         attribute_scores_N, attributes_N = scores_NP.max(dim=1)
-        attributes = {"attributes": attributes_N, "attribute_scores": attribute_scores_N}
-        return {name: values[chosen] for name, values in regions.items()} | attributes
+        regions = {"features": features_NF, "boxes": boxes_N4, "objects": objects_N, "object_scores": object_scores_N}
+        return regions | {"attributes": attributes_N, "attribute_scores": attribute_scores_N}
 
 
 def random_detector(size: Size, minimum: int, maximum: int, seed: int) -> Detector:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from preprocessing.features.butd import boxes as module
 from preprocessing.features.butd.boxes import moved, overlaps, select_confident
 
 BOXES = torch.tensor([[0, 0, 15, 31], [10, 5, 40, 25], [12, 6, 42, 20], [90, 90, 99, 99]], dtype=torch.float32)
@@ -99,8 +100,27 @@ def test_the_rule_of_the_original(sharpness: float, minimum: int, maximum: int, 
         expected = np.argsort(-confidence, kind="stable")[:maximum]
     else:
         expected = sure
-    found = select_confident(torch.from_numpy(boxes), torch.from_numpy(scores), minimum, maximum)
+    (found,) = select_confident([torch.from_numpy(boxes)], [torch.from_numpy(scores)], minimum, maximum)
     assert found.tolist() == expected.tolist()
     cases = {"few": len(sure) < minimum, "many": len(sure) > maximum, "between": minimum <= len(sure) <= maximum}
     assert cases.get(case, True)
     assert len(found) == {"fixed": 8, "all": 40, "few": 5, "many": 6}.get(case, len(sure))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_images_together_are_images_alone(device: str) -> None:
+    """Images of several numbers of proposals, equal scores among them, each against the same image by itself."""
+    sizes = (40, 1, 25)
+    boxes = [torch.from_numpy(random_boxes(size, 100, size)) for size in sizes]
+    scores = [torch.from_numpy(random_scores(size, 7, 2.0, size)).mul(16).round().div(16) for size in sizes]
+    together = module._confidences([each.to(device) for each in boxes], [each.to(device) for each in scores])
+    for found_R, *alone in zip(together, boxes, scores, strict=True):
+        (expected_R,) = module._confidences(*([each] for each in alone))
+        assert torch.equal(found_R.cpu(), expected_R)
+    on_device = select_confident([each.to(device) for each in boxes], [each.to(device) for each in scores], 3, 6)
+    on_cpu = select_confident(boxes, scores, 3, 6)
+    assert [chosen_N.tolist() for chosen_N in on_device] == [chosen_N.tolist() for chosen_N in on_cpu]
+
+
+def test_no_images() -> None:
+    assert select_confident([], [], 3, 6) == []

@@ -58,7 +58,7 @@ def test_the_regions_of_an_image() -> None:
     with torch.inference_mode():
         maps, sizes = detector.maps([image])
         (proposals,) = detector.proposals(maps, sizes, [image])
-        regions = detector.select(detector.roi_heads(maps[0], proposals), proposals, image)
+        (regions,) = detector.select([detector.roi_heads(maps[0], proposals)], [proposals], [image])
         features = detector.roi_heads(maps[0], proposals)
         objects = detector.roi_heads.box_predictor.cls_score(features)
         attributes = detector.roi_heads.box_predictor.attributes(features, objects)
