@@ -13,7 +13,7 @@ from pipelines.config import PipelineConfig
 from pipelines.config.datasets import Dataset
 from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig
 from pipelines.evaluation import GALLERY, NAME, PICTURES
-from pipelines.evaluation.hub_correction import UncorrectedError, find_correction
+from pipelines.evaluation.hub_correction import UncorrectedError, confidence_of, find_correction
 from pipelines.evaluation.protocols import CAPTION_PROTOCOLS, RANKINGS, Embedded, EvaluationInputs, Results, retrieval
 from pipelines.evaluation.protocols.rankings import corrected_retrieval, require_published
 from pipelines.inference.embedder import default_device
@@ -70,12 +70,14 @@ def evaluate_into(
     settings, split = config.evaluation, config.dataset.eval_split
     directory = stage.create()
     is_corrected = "hubs are not corrected: evaluation.hub_correction is off"
+    confidence: list[Results] = []
     if settings.hub_correction:
         try:
             correction = find_correction(config, train, embedded.texts, model, embedded.gallery, may_choose)
             correction.save(directory / CORRECTION)
             embedded = replace(embedded, gallery=correction.of_gallery(embedded.gallery))
             is_corrected = f"hubs are corrected: {correction}"
+            confidence = [confidence_of(correction)]
         except UncorrectedError as error:
             is_corrected = f"hubs are not corrected: {error}"
     tracker.set_tags({"vse.hub_correction": is_corrected})
@@ -85,6 +87,7 @@ def evaluate_into(
     graphed = [name for name in settings.protocols if name in GRAPH_PROTOCOLS]
     found = chain(
         rank(settings, split, [embedded.gallery], directory),
+        confidence,
         (evaluate_captions(config, graphs, name, embedded, directory) for name in graphed),
     )
     metrics, summary, files = collect(found, split, tracker, directory / PICTURES)

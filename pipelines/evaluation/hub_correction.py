@@ -13,6 +13,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from pipelines.config import PipelineConfig
+from pipelines.evaluation.protocols.results import Results
 from pipelines.inference.image_inputs import image_source
 from pipelines.inference.learned_values import learned_temperature
 from pipelines.inference.text_embedder import TextEmbedder, text_batches
@@ -59,10 +60,11 @@ def find_correction(
     if temperature is None and not may_choose:
         raise UncorrectedError("the model has no learned temperature, and none is chosen on the split that it is for")
     bank = embed_bank(config, train, texts, model)
-    if temperature is not None:
-        return Correction(*bank, temperature, "learned in training")
-    temperature = _chosen(bank, gallery)
-    return Correction(*bank, temperature, f"chosen on the split {config.dataset.eval_split}")
+    source = "learned in training"
+    if temperature is None:
+        temperature, source = _chosen(bank, gallery), f"chosen on the split {config.dataset.eval_split}"
+    correction = Correction(*bank, temperature, source)
+    return correction.calibrated(correction.of_gallery(gallery))
 
 
 def embed_bank(
@@ -82,6 +84,13 @@ def embed_bank(
             )
         inputs = saved_kind(model).behaviour.text_inputs(config.model.text, data, texts.caption_encoder, texts.model)
         return _embedded_images(texts, data.reader, images_M), _embedded_texts(texts, captions, texts_M, inputs)
+
+
+def confidence_of(correction: Correction) -> Results:
+    """Return the expected calibration errors of first hits, ``i2t_calibration_error`` and ``t2i_calibration_error``."""
+    errors = {"i2t": correction.calibrations["captions"].error, "t2i": correction.calibrations["images"].error}
+    summary = f"calibration errors {errors['i2t']:.3f} and {errors['t2i']:.3f}"
+    return Results("confidence", {f"{way}_calibration_error": error for way, error in errors.items()}, summary)
 
 
 @contextmanager

@@ -28,7 +28,8 @@ from preprocessing.storage.atomic import open_atomic
 _BATCH: dict[Kind, int] = {"text": 256, "image": 32}
 _RESULTS = pa.schema(
     {"line": pa.int64(), "query": pa.string(), "rank": pa.int64(), "similarity": pa.float32()}
-    | dict.fromkeys(("item_id", "image_uri", "caption"), pa.string())
+    | {"confidence": pa.float32()}
+    | dict.fromkeys(("item_id", "image_uri", "caption", "warning"), pa.string())
 )
 _SKIPPED = pa.schema({"line": pa.int64(), "query": pa.string(), "reason": pa.string()})
 
@@ -44,7 +45,8 @@ def answer(options: argparse.Namespace) -> None:
             message = _search_one(options, model)
         else:
             target = model.target_of(options.kind, options.target)
-            message = search_batch(model, Path(options.queries), options.output, options.kind, options.k, target)
+            wanted = Wanted(options.kind, options.k, target, options.min_confidence)
+            message = search_batch(model, Path(options.queries), options.output, wanted)
     except OSError as error:
         raise SearchError(f"{error.filename or options.output}: {error.strerror or error}") from error
     if message:
@@ -55,9 +57,15 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
     """Search, print the hits, and write the contact sheet if one is wanted; return a message."""
     kind: Kind = "image" if options.text is None else "text"
     query = options.text or options.image
-    hits = tuple(model.search(query, kind, options.k, model.target_of(kind, options.target)))
-    row = SheetRow(hits, query_text=query) if kind == "text" else SheetRow(hits, query_image_uri=query)
+    target = model.target_of(kind, options.target)
+    hits, warning = model.answer(query, kind, options.k, target, options.min_confidence)
+    asked = {"query_text": query} if kind == "text" else {"query_image_uri": query}
+    row = SheetRow(tuple(hits), **asked, note=warning)
     console().print(_shown(row, model.name))
+    if warning:
+        console(stderr=True).print(f"The query is {warning}.", soft_wrap=True)
+    if not hits:
+        return f"No hit has a confidence of {options.min_confidence:.0%} or more."
     if options.output is None:
         return ""
     options.output.write_bytes(contact_sheet(f"Search in the gallery of {model.name}", [row]))
@@ -69,11 +77,14 @@ def _shown(row: SheetRow, name: str) -> Table:
     table = Table(title=f"{query} in the gallery of {name}")
     table.add_column("rank", justify="right")
     table.add_column("similarity", justify="right")
+    if any(hit.confidence is not None for hit in row.hits):
+        table.add_column("confidence", justify="right")
     table.add_column("caption" if row.has_captions else "image", overflow="fold")
     table.add_column("id", overflow="fold")
     for rank, hit in enumerate(row.hits, start=1):
         shown = hit.caption if row.has_captions else hit.image_uri
-        table.add_row(str(rank), f"{hit.similarity:.4f}", shown or "", hit.item_id)
+        confidence = [f"{hit.confidence:.0%}"] if hit.confidence is not None else []
+        table.add_row(str(rank), f"{hit.similarity:.4f}", *confidence, shown or "", hit.item_id)
     return table
 
 
@@ -85,12 +96,22 @@ class _Query(NamedTuple):
     reason: str = ""
 
 
-def search_batch(model: SearchModel, queries: Path, output: Path, kind: Kind, k: int, target: Target) -> str:
+class Wanted(NamedTuple):
+    """What is asked of every query of a file."""
+
+    kind: Kind
+    k: int
+    target: Target
+    min_confidence: float = 0
+
+
+def search_batch(model: SearchModel, queries: Path, output: Path, wanted: Wanted) -> str:
     """Search with every line of a file: a text, or the path or URI of an image; return a message with their number.
 
-    `output` (.parquet, .csv) gets a row for each result: line (from 1), query, rank (from 1), similarity, item_id,
-    image_uri (of images), caption. A line that is empty, not UTF-8, or cannot be embedded is skipped, and listed with
-    its reason in `OUTPUT.skipped.csv`. Both files get their names when they are complete.
+    `output` (.parquet, .csv) gets a row for each result: line (from 1), query, rank (from 1), similarity, confidence,
+    item_id, image_uri (of images), caption, and the warning about its query, if any. A line that is empty, not UTF-8,
+    or cannot be embedded is skipped, and listed with its reason in `OUTPUT.skipped.csv`. Both files get their names
+    when they are complete.
     """
     searched = 0
     skipped: list[_Query] = []
@@ -98,12 +119,12 @@ def search_batch(model: SearchModel, queries: Path, output: Path, kind: Kind, k:
         total = sum(1 for _ in file)
     with queries.open("rb") as file, _writing(output, _RESULTS) as write, progress_bar("search", total, "lines") as bar:
         lines = (_decoded(number, line) for number, line in enumerate(file, start=1))
-        while batch := list(islice(lines, _BATCH[kind])):
-            embedded, refused, queries_QVD = _embedded(model, batch, kind)
+        while batch := list(islice(lines, _BATCH[wanted.kind])):
+            embedded, refused, queries_QVD = _embedded(model, batch, wanted.kind)
             skipped += refused
             searched += len(embedded)
             if queries_QVD is not None:
-                write(_table(embedded, model, queries_QVD, k, target))
+                write(_table(embedded, model, queries_QVD, wanted))
             bar.update(len(batch))
     reasons = output.with_name(f"{output.name}.skipped.csv")
     message = f"{searched:,} queries searched with: {output}"
@@ -141,10 +162,11 @@ def _embedded(
     return embedded, sorted(skipped), queries_QVD
 
 
-def _table(queries: Sequence[_Query], model: SearchModel, queries_QVD: Tensor, k: int, target: Target) -> pa.Table:
+def _table(queries: Sequence[_Query], model: SearchModel, queries_QVD: Tensor, wanted: Wanted) -> pa.Table:
+    found = zip(queries, model.find(queries_QVD, *wanted), model.warnings(queries_QVD, wanted.kind), strict=True)
     rows = [
-        {"line": query.line, "query": query.query, "rank": rank, **asdict(hit)}
-        for query, hits in zip(queries, model.find(queries_QVD, k, target), strict=True)
+        {"line": query.line, "query": query.query, "rank": rank, "warning": warning, **asdict(hit)}
+        for query, hits, warning in found
         for rank, hit in enumerate(hits, start=1)
     ]
     return pa.Table.from_pylist(rows, _RESULTS)

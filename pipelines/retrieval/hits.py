@@ -26,6 +26,7 @@ _THUMBNAIL = 176  # pixels of the longer side
 class Hit:
     """One result: an image or a caption, with the cosine of the best view.
 
+    `confidence` is the probability that it is relevant, None if the model is not calibrated for such a search.
     `image_uri` is None for a caption; `caption` of an image is its first one, which tells what an unreadable image
     shows; `relevant` is None if that is not known, as for a user's own query.
     """
@@ -35,6 +36,7 @@ class Hit:
     image_uri: str | None = None
     caption: str | None = None
     relevant: bool | None = None
+    confidence: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add_model_options(parser)
     parser.add_argument("-k", type=number_in(int, 1), default=10, help="how many results (default 10)")
     parser.add_argument("--target", choices=("images", "captions"), help="what to find (default: the other kind)")
+    sure = "leave out hits of a lower confidence, 0 to 1 (default: none is left out)"
+    parser.add_argument("--min-confidence", type=number_in(float, 0, 1), default=0, metavar="SHARE", help=sure)
     outputs = "write a contact sheet (.html), or the results of --queries (.parquet, .csv)"
     parser.add_argument("--output", type=Path, metavar="PATH", help=outputs)
     options = parser.parse_args(arguments)

@@ -1,13 +1,16 @@
 """A model ready to search with: its embedder, its gallery and the gallery's index, loaded by the model's name."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from torch import Tensor
 
 from pipelines.inference.embedder import Embedder, QueryError
-from pipelines.registry.models import find_bundle
+from pipelines.registry.models import CORRECTION, find_bundle
+from pipelines.retrieval.confidence import HitConfidence
+from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
 from pipelines.retrieval.gallery import Gallery, GalleryError
 from pipelines.retrieval.hits import Hit, as_hits
@@ -23,11 +26,19 @@ class SearchError(StageError):
     """A search that cannot be done."""
 
 
+class Answer(NamedTuple):
+    """The hits of a query, and a warning if it is unlike the captions of training, else ""."""
+
+    hits: list[Hit]
+    warning: str
+
+
 @dataclass(frozen=True)
 class SearchModel:
     """A model with its gallery and index.
 
-    `thumbnails` are small JPEG files of the images by id, which a gallery of somebody's own images has.
+    `thumbnails` are small JPEG files of the images by id, which a gallery of somebody's own images has. `confidence` is
+    by the kind of the hits.
     """
 
     name: str
@@ -35,6 +46,8 @@ class SearchModel:
     gallery: Gallery
     index: GalleryIndex
     thumbnails: Mapping[str, Path] = field(default_factory=dict)
+    correction: Correction | None = None
+    confidence: Mapping[Target, HitConfidence] = field(default_factory=dict)
 
     def target_of(self, kind: Kind, wanted: Target | None = None) -> Target:
         """Return what a query looks for: what is wanted, else the other kind, or images if there are no captions.
@@ -53,22 +66,58 @@ class SearchModel:
             return self.embedder.embed_images(queries)
         return self.embedder.embed_texts(queries).unsqueeze(1)
 
-    def find(self, queries_QVD: Tensor, k: int, target: Target) -> list[list[Hit]]:
-        """Return the k items (or all) nearest to each query, best first; hubs are corrected if there is a bank."""
+    def find(
+        self, queries_QVD: Tensor, kind: Kind, k: int, target: Target, min_confidence: float = 0
+    ) -> list[list[Hit]]:
+        """Return the k items (or all) nearest to each query, best first; hubs are corrected if there is a bank.
+
+        Hits of a lower confidence are left out. Raises SearchError if that is wanted, and hits have no confidence.
+        """
         nearest = getattr(self.index, target).search(queries_QVD, k)
+        confidence = self.confidence.get(target) if (kind == "text") == (target == "images") else None
+        if confidence is None and min_confidence:
+            raise SearchError(f"hits have no confidence when {target} are searched with {kind}s of {self.name}")
         biases = self.gallery.biases
-        if biases is not None:
+        if biases is None:
+            cosines = [found.scores for found in nearest]
+        else:
             bias = (biases.images_B if target == "images" else biases.texts_C).numpy()
-            nearest = [found._replace(scores=found.scores + bias[found.indices]) for found in nearest]
-        return [as_hits(self.gallery, target, found.scores.tolist(), found.indices.tolist()) for found in nearest]
+            cosines = [found.scores + bias[found.indices] for found in nearest]
+        hits = [
+            as_hits(self.gallery, target, similarities.tolist(), found.indices.tolist())
+            for similarities, found in zip(cosines, nearest, strict=True)
+        ]
+        if confidence is None:
+            return hits
+        return [
+            [replace(hit, confidence=value) for hit, value in zip(*each, strict=True) if value >= min_confidence]
+            for each in zip(hits, confidence.of_hits(queries_QVD, nearest), strict=True)
+        ]
+
+    def warnings(self, queries_QVD: Tensor, kind: Kind) -> list[str]:
+        """Return for each query a warning if it is unlike the captions that the model was trained on, else ""."""
+        if self.correction is None or kind not in self.correction.familiar:
+            return [""] * len(queries_QVD)
+        floor = self.correction.familiar[kind]
+        near = self.correction.nearest_caption(queries_QVD).tolist()
+        told = f"unlike the captions of training: the nearest one has similarity {{:.2f}}, usual is {floor:.2f} or more"
+        return [told.format(similarity) if similarity < floor else "" for similarity in near]
 
     def search(self, query: str, kind: Kind, k: int, target: Target) -> list[Hit]:
-        """Return the k items (or all) nearest to a text, or to the image of a path or URI, best first."""
+        """Return the hits of `answer`."""
+        return self.answer(query, kind, k, target).hits
+
+    def answer(self, query: str, kind: Kind, k: int, target: Target, min_confidence: float = 0) -> Answer:
+        """Return the k items (or all) nearest to a text, or to the image of a path or URI, best first.
+
+        Raises SearchError if the query cannot be embedded, or as `find`.
+        """
         try:
-            (hits,) = self.find(self.embed([query], kind), k, target)
+            query_1VD = self.embed([query], kind)
         except QueryError as error:
             raise SearchError(f"cannot search with the {kind} {query!r}: {error.reason}") from error
-        return hits
+        (hits,) = self.find(query_1VD, kind, k, target, min_confidence)
+        return Answer(hits, *self.warnings(query_1VD, kind))
 
 
 def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
@@ -87,10 +136,13 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
         raise SearchError(f"{error}; then index the images again: {again}") from error
     try:
         embedder = Embedder(bundle / "model", bundle / "extractor")
+        correction = Correction.load(bundle / CORRECTION)
         if own_images is not None:
-            return SearchModel(reference, embedder, *load_image_gallery(Path(reference), own_images, bundle))
-        gallery = Gallery.load(bundle / "gallery")
-        index = GalleryIndex.load(bundle / "index", index_origin(bundle / "model", bundle / "gallery"))
-        return SearchModel(name, embedder, gallery, index)
+            name, (gallery, index, thumbnails) = reference, load_image_gallery(Path(reference), own_images, bundle)
+        else:
+            gallery, thumbnails = Gallery.load(bundle / "gallery"), {}
+            index = GalleryIndex.load(bundle / "index", index_origin(bundle / "model", bundle / "gallery"))
+        confidence = HitConfidence.of(gallery, correction)
+        return SearchModel(name, embedder, gallery, index, thumbnails, correction, confidence)
     except (FileNotFoundError, ValueError, GalleryError, ExtractorError) as error:
         raise SearchError(f"model {reference!r} cannot be loaded: {error}") from error

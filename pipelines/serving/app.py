@@ -67,14 +67,15 @@ def _add_searches(app: FastAPI, ask: Ask) -> None:
     @app.post("/search", tags=["searches"], dependencies=[Depends(require_json)], response_model=Found)
     async def search(query: TextQuery) -> Any:
         """Search with a text."""
-        return await ask("search_text", query.text, query.k, query.target)
+        return await ask("search_text", query.text, query.k, query.target, query.min_confidence)
 
     @app.post("/search/image", tags=["searches"], dependencies=[Depends(require_single)], response_model=Found)
     async def search_image(image: UploadFile, query: Annotated[ImageQuery, Query()]) -> Any:
         """Search with an image."""
         if image.content_type not in IMAGE_TYPES:
             raise RequestError(415, f"image: its Content-Type has to be one of {', '.join(IMAGE_TYPES)}")
-        return await ask("search_image", await image.read(), image.content_type, query.k, query.target)
+        data = await image.read()
+        return await ask("search_image", data, image.content_type, query.k, query.target, query.min_confidence)
 
     @app.post("/relevance", tags=["searches"], dependencies=[Depends(require_json)], response_model=Maps)
     async def relevance(query: RelevanceQuery) -> Any:

@@ -26,6 +26,8 @@ def _readable(text: str) -> str:
 
 Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_readable)]
 Count = Annotated[int, Field(ge=1, le=MAX_RESULTS)]
+# Results of a lower confidence are left out.
+Confidence = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class TextQuery(BaseModel):
@@ -37,6 +39,7 @@ class TextQuery(BaseModel):
     text: Text
     k: Count = _DEFAULT_RESULTS
     target: Target = "images"
+    min_confidence: Confidence = 0
 
 
 class ImageQuery(BaseModel):
@@ -47,6 +50,7 @@ class ImageQuery(BaseModel):
     k: Count = _DEFAULT_RESULTS
     # Captions, or images in a gallery without any.
     target: Target | None = None
+    min_confidence: Confidence = 0
 
 
 class RelevanceQuery(BaseModel):
@@ -59,19 +63,24 @@ class RelevanceQuery(BaseModel):
 
 
 class Result(BaseModel):
-    """An item of the gallery: its caption, or an image's first one, and the address of an image."""
+    """An item of the gallery: its caption, or an image's first one, and the address of an image.
+
+    The confidence is the probability that it is relevant, null if the model is not calibrated for such a search.
+    """
 
     id: str
     similarity: float
+    confidence: float | None = None
     caption: str | None
     image_url: str | None = None
 
 
 class Found(BaseModel):
-    """The nearest items of the gallery, best first."""
+    """The nearest items of the gallery, best first, and a warning if the query is unlike the captions of training."""
 
     model: str
     target: Target
+    warning: str
     results: list[Result]
 
 

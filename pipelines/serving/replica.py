@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pipelines.inference.embedder import QueryError
 from pipelines.retrieval.hits import Hit
-from pipelines.retrieval.options import Target
+from pipelines.retrieval.options import Kind, Target
 from pipelines.retrieval.search_model import SearchError, load_search_model
 from pipelines.serving import limits
 from pipelines.serving.request_error import RequestError
@@ -43,6 +43,7 @@ class Search(NamedTuple):
     query: Any
     k: int
     target: Target | None = None
+    min_confidence: float = 0
 
 
 class SearchReplica:
@@ -84,14 +85,16 @@ class SearchReplica:
             "image_types": list(IMAGE_TYPES),
         }
 
-    async def search_text(self, text: str, k: int, target: Target) -> Answer:
+    async def search_text(self, text: str, k: int, target: Target, min_confidence: float = 0) -> Answer:
         """Search with a text, together with the other texts that wait."""
-        return await self._texts.answer(Search(text, k, target))
+        return await self._texts.answer(Search(text, k, target, min_confidence))
 
-    async def search_image(self, data: bytes, kind: str, k: int, target: Target | None) -> Answer:
+    async def search_image(
+        self, data: bytes, kind: str, k: int, target: Target | None, min_confidence: float = 0
+    ) -> Answer:
         """Search with an image file of a content type, together with the other images that wait."""
         decoded = await _in_thread(self._decoding, self._decode, data, kind)
-        return await self._images.answer(Search(decoded, k, target))
+        return await self._images.answer(Search(decoded, k, target, min_confidence))
 
     async def image(self, image_id: str) -> bytes:
         """Return an image of the gallery as a JPEG of at most 480 pixels a side, without its file's metadata."""
@@ -113,7 +116,7 @@ class SearchReplica:
             if len(queries) == 1:
                 return [RequestError(422, f"text: {error.reason}")]
             return [answer for search in queries for answer in self._search_texts([search])]
-        return self._found(queries_QVD, queries)
+        return self._found(queries_QVD, "text", queries)
 
     def _decode(self, data: bytes, content_type: str) -> Any:
         """Return an image file, whose content type the client has given, as `_search_images` takes it."""
@@ -127,7 +130,7 @@ class SearchReplica:
 
     def _search_images(self, queries: Sequence[Search]) -> list[Answer]:
         """Search with several images at once, which `_decode` has returned."""
-        return self._found(self._model.embedder.embed_decoded([search.query for search in queries]), queries)
+        return self._found(self._model.embedder.embed_decoded([search.query for search in queries]), "image", queries)
 
     def _relevance(self, text: str, image_id: str) -> dict[str, Any]:
         embedder, uri = self._model.embedder, self._uri(image_id)
@@ -156,16 +159,18 @@ class SearchReplica:
         ]
         return {"rows": rows, "columns": columns, "phrases": found}
 
-    def _found(self, queries_QVD: Tensor, queries: Sequence[Search]) -> list[Answer]:
+    def _found(self, queries_QVD: Tensor, kind: Kind, queries: Sequence[Search]) -> list[Answer]:
         found: list[Answer] = []
-        for query_1VD, query in zip(queries_QVD.split(1), queries, strict=True):
+        warnings = self._model.warnings(queries_QVD, kind)
+        for query_1VD, query, warning in zip(queries_QVD.split(1), queries, warnings, strict=True):
             try:
                 target = self._model.target_of("image", query.target)
+                (hits,) = self._model.find(query_1VD, kind, query.k, target, query.min_confidence)
             except SearchError as error:
                 found.append(RequestError(422, str(error)))
                 continue
-            (hits,) = self._model.find(query_1VD, query.k, target)
-            found.append({"model": self._name, "target": target, "results": [_shown(hit) for hit in hits]})
+            shown = [_shown(hit) for hit in hits]
+            found.append({"model": self._name, "target": target, "warning": warning, "results": shown})
         return found
 
     def _uri(self, image_id: str) -> str:
@@ -241,6 +246,8 @@ def _check_image(data: bytes, content_type: str) -> None:
 def _shown(hit: Hit) -> dict[str, Any]:
     """Return a result for clients: with its id, not its path."""
     shown: dict[str, Any] = {"id": hit.item_id, "similarity": round(hit.similarity, 4), "caption": hit.caption}
+    if hit.confidence is not None:
+        shown["confidence"] = round(hit.confidence, 4)
     if hit.image_uri is not None:
         shown["image_url"] = f"/images/{quote(hit.item_id, safe='')}"
     return shown

@@ -104,8 +104,8 @@ def reference(model: SearchModel, texts: Sequence[str], uris: Sequence[str], sec
     torch.set_num_threads(1)
     model.embed(uris, "image")
     return {
-        "text": alone(lambda text: model.find(model.embed([text], "text"), K, "images"), texts, seconds),
-        "image": alone(lambda uri: model.find(model.embed([uri], "image"), K, "captions"), uris, seconds),
+        "text": alone(lambda text: model.find(model.embed([text], "text"), "text", K, "images"), texts, seconds),
+        "image": alone(lambda uri: model.find(model.embed([uri], "image"), "image", K, "captions"), uris, seconds),
     }
 
 

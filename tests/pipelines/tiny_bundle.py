@@ -1,6 +1,5 @@
 """A bundle small enough for unit tests, of real parts: generated scenes, a random network, an untrained model."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +54,9 @@ def _corrected(directory: Path, embedded: Gallery) -> Gallery:
         for vectors in (embedded.images_BKD, embedded.texts_CD)
     ]
     correction = Correction(bank[0].half().float(), bank[1].half().float(), 0.1, "learned in training")
-    correction.save(directory / CORRECTION)
-    return replace(embedded, biases=correction.biases(embedded.images_BKD, embedded.texts_CD))
+    embedded = correction.of_gallery(embedded)
+    correction.calibrated(embedded).save(directory / CORRECTION)
+    return embedded
 
 
 def write_tiny_unified_bundle(directory: Path) -> Path:

@@ -37,12 +37,14 @@ async function search(request, text) {
   say("searching…");
   element("results").replaceChildren();
   element("query").hidden = text !== null;
+  element("warning").textContent = "";
   try {
     const started = performance.now();
     const found = await request();
     if (number !== latest) return;
     const milliseconds = Math.round(performance.now() - started);
     say(`${found.results.length} ${found.target} in ${milliseconds} ms`);
+    element("warning").textContent = found.warning && `The query is ${found.warning}.`;
     show(found, text);
   } catch (error) {
     if (number === latest) say(error.message, true);
@@ -73,9 +75,11 @@ function show(found, text) {
 
 function score(result, place) {
   const bar = make("span");
-  bar.style.width = `${100 * Math.max(0, Math.min(1, result.similarity))}%`;
+  bar.style.width = `${100 * Math.max(0, Math.min(1, result.confidence ?? result.similarity))}%`;
   const figures = make("b", { textContent: result.similarity.toFixed(3) });
-  return make("div", { className: "score" }, `${place + 1}.`, figures, make("div", { className: "bar" }, bar));
+  const row = make("div", { className: "score" }, `${place + 1}.`, figures, make("div", { className: "bar" }, bar));
+  if (result.confidence !== null) row.append(make("span", { textContent: `${Math.round(100 * result.confidence)} % sure` }));
+  return row;
 }
 
 function captionItem(result, place) {

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.retrieval import answer, search
+from pipelines.retrieval.answer import Wanted
 from pipelines.retrieval.search_model import SearchModel, load_search_model
 from preprocessing.features.images import load_image
 from tests.pipelines.tiny_bundle import write_tiny_bundle
@@ -39,7 +40,7 @@ def test_every_line_finds_what_a_search_of_its_own_finds(
     texts = ["a red ring", 'a "blue" square, small', "ein grüner Stern"]
     queries, output = tmp_path / "queries.txt", tmp_path / f"results{suffix}"
     queries.write_text("\n".join(texts), encoding="utf-8")
-    message = answer.search_batch(model, queries, output, "text", 3, "images")
+    message = answer.search_batch(model, queries, output, Wanted("text", 3, "images"))
     assert message == f"3 queries searched with: {output}"
     found = rows(output)
     assert len(found) == 9
@@ -64,7 +65,7 @@ def test_no_cell_of_a_csv_is_a_formula_or_holds_control_characters(
     monkeypatch.setitem(model.gallery.__dict__, "captions", [(0, caption), *model.gallery.captions[1:]])
     queries, output = tmp_path / "queries.txt", tmp_path / "results.csv"
     queries.write_bytes(b"=cmd|' /C calc'!A0\n-a red ring\x1b]0;x\x07\n+bad \xff\n")
-    answer.search_batch(model, queries, output, "text", len(model.gallery.captions), "captions")
+    answer.search_batch(model, queries, output, Wanted("text", len(model.gallery.captions), "captions"))
     found, skipped = rows(output), rows(tmp_path / "results.csv.skipped.csv")
     assert {row["query"] for row in found} == {"'=cmd|' /C calc'!A0", "'-a red ring\\x1b]0;x\\x07"}
     assert "'@evil\\x1b[2J" in {row["caption"] for row in found}
@@ -76,7 +77,7 @@ def test_lines_that_are_no_queries_are_skipped_with_their_reasons(model: SearchM
     queries, output = tmp_path / "queries.txt", tmp_path / "results.parquet"
     queries.write_bytes("\ufeffa red ring\r\n\n   \nblau\u00df\n".encode() + b"caf\xe9\na star")
     reasons = tmp_path / "results.parquet.skipped.csv"
-    message = answer.search_batch(model, queries, output, "text", 1, "captions")
+    message = answer.search_batch(model, queries, output, Wanted("text", 1, "captions"))
     assert message == f"3 queries searched with: {output}; 3 lines were skipped: {reasons}"
     assert [(row["line"], row["query"]) for row in rows(output)] == [
         (1, "a red ring"),
@@ -90,7 +91,7 @@ def test_lines_that_are_no_queries_are_skipped_with_their_reasons(model: SearchM
         ("5", "not UTF-"),
     ]
     queries.write_text("a red ring")
-    answer.search_batch(model, queries, output, "text", 1, "captions")
+    answer.search_batch(model, queries, output, Wanted("text", 1, "captions"))
     assert not reasons.exists()
 
 
@@ -102,7 +103,7 @@ def test_images_that_cannot_be_read_are_skipped(model: SearchModel, tmp_path: Pa
     queries, output = tmp_path / "queries.txt", tmp_path / "results.parquet"
     queries.write_text(f"{bad}\n{good}\n{tmp_path / 'absent.png'}\n{other}\n")
     reasons = tmp_path / "results.parquet.skipped.csv"
-    message = answer.search_batch(model, queries, output, "image", 1, "images")
+    message = answer.search_batch(model, queries, output, Wanted("image", 1, "images"))
     assert message == f"2 queries searched with: {output}; 2 lines were skipped: {reasons}"
     assert [(row["line"], row["image_uri"]) for row in rows(output)] == [(2, stored), (4, other)]
     assert [row["reason"][:12] for row in rows(reasons)] == ["not an image", "no such file"]
@@ -120,7 +121,7 @@ def test_a_batch_that_fails_leaves_the_old_results(
 
     monkeypatch.setattr(answer, "_table", broken)
     with pytest.raises(OSError, match="no space"):
-        answer.search_batch(model, queries, output, "text", 1, "images")
+        answer.search_batch(model, queries, output, Wanted("text", 1, "images"))
     assert output.read_text() == "old"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["queries.txt", "results.csv"]
 

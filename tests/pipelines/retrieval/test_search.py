@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 
 import mlflow
+import numpy as np
 import pytest
 
 from pipelines.registry.registration import register_bundle
-from pipelines.retrieval import search
+from pipelines.retrieval import confidence, search
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.options import default_tracking_uri
 from pipelines.retrieval.search_model import load_search_model
@@ -101,6 +102,60 @@ def test_a_search_corrects_hubs_and_shows_cosines(tmp_path: Path) -> None:
     hits = model.search("a red ring", "text", 6, "images")
     assert [hit.item_id for hit in hits] == [model.gallery.records[image].image_id for image in order]
     assert [hit.similarity for hit in hits] == pytest.approx(cosines_B[order].tolist(), abs=1e-5)
+
+
+def test_hits_have_the_confidence_of_the_softmax_over_the_gallery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = write_tiny_bundle(tmp_path / "bundle", is_corrected=True)
+    model = load_search_model(str(bundle), "unused")
+    correction, biases = model.correction, model.gallery.biases
+    assert correction is not None
+    assert biases is not None
+    query_D = model.embedder.embed_texts(["a red ring"])[0]
+    scores_B = (model.gallery.images_BKD[:, 0] @ query_D) - biases.images_B
+    shares = (scores_B / correction.calibrations["images"].temperature).softmax(dim=0).sort(descending=True).values
+    for k in (1, 4, 6):
+        confidences = [hit.confidence for hit in model.search("a red ring", "text", k, "images")]
+        assert confidences == pytest.approx(shares[:k].tolist(), abs=1e-4)
+    image_KD = model.embedder.embed_images(["scene://0/2"])[0]
+    scores_C = (image_KD @ model.gallery.texts_CD.T)[0] - biases.texts_C
+    share = float((scores_C / correction.calibrations["captions"].temperature).softmax(dim=0).max())
+    own = len(scores_C) / 6
+    first = model.search("scene://0/2", "image", 1, "captions")[0]
+    assert first.confidence == pytest.approx(1 - (1 - share) ** own, abs=1e-4)
+    assert model.search("scene://0/2", "image", 1, "images")[0].confidence is None
+
+    # A third of the items stands for all.
+    monkeypatch.setattr(confidence, "_SAMPLE", 2)
+    sampled = load_search_model(str(bundle), "unused").search("a red ring", "text", 2, "images")
+    assert sum(hit.confidence or 2 for hit in sampled) < 1
+    capsys.readouterr()
+    assert run(["--model", str(bundle), "a red ring", "--min-confidence", "0.999"]) == 0
+    assert "No hit has a confidence of 100% or more." in capsys.readouterr().out
+
+
+def test_a_search_warns_of_a_query_unlike_the_training_captions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = write_tiny_bundle(tmp_path / "bundle", is_corrected=True)
+    model = load_search_model(str(bundle), "unused")
+    assert model.correction is not None
+    texts = [caption.text for _, caption in model.gallery.captions]
+    near = [float((model.correction.texts_MD @ row).max()) for row in model.embedder.embed_texts(texts)]
+    floor = np.quantile(near, 0.05)
+    assert [bool(warning) for warning in model.warnings(model.embed(texts, "text"), "text")] == [
+        value < floor for value in near
+    ]
+    assert run(["--model", str(bundle), texts[int(np.argmin(near))]]) == 0
+    told = capsys.readouterr()
+    assert f"The query is unlike the captions of training: the nearest one has similarity {min(near):.2f}" in told.err
+    assert "confidence" in told.out
+
+
+def test_a_model_without_a_bank_has_no_confidence(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--model", str(place.bundle), "a red ring", "--min-confidence", "0.5"]) == 1
+    assert "hits have no confidence when images are searched with texts" in capsys.readouterr().err
 
 
 def test_another_gallery_is_refused(place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,14 +30,14 @@ from pipelines.serving.request_error import RequestError
 from preprocessing.features.images import load_image
 from tests.pipelines.serving.bad_requests import BAD_REQUESTS, FORM, BadRequest, encoded, form
 from tests.pipelines.serving.conftest import guarded
-from tests.pipelines.tiny_bundle import IMAGES, write_tiny_unified_bundle
+from tests.pipelines.tiny_bundle import IMAGES, write_tiny_bundle, write_tiny_unified_bundle
 
 
 def test_a_text_finds_images_that_are_shown_by_their_ids(client: TestClient, search_model: SearchModel) -> None:
     answer = client.post("/search", json={"text": "a red ring", "k": 3})
     assert answer.status_code == 200
     body = answer.json()
-    (expected,) = search_model.find(search_model.embed(["a red ring"], "text"), 3, "images")
+    expected = search_model.search("a red ring", "text", 3, "images")
     assert [result["id"] for result in body["results"]] == [hit.item_id for hit in expected]
     assert [result["similarity"] for result in body["results"]] == [round(hit.similarity, 4) for hit in expected]
     assert "scene://" not in answer.text
@@ -44,6 +45,27 @@ def test_a_text_finds_images_that_are_shown_by_their_ids(client: TestClient, sea
     picture = client.get(body["results"][0]["image_url"])
     assert picture.headers["content-type"] == "image/jpeg"
     assert Image.open(io.BytesIO(picture.content)).size == load_image(expected[0].image_uri or "").size
+
+
+def test_hits_say_how_sure_they_are_and_may_be_left_out(tmp_path: Path) -> None:
+    replica = SearchReplica(str(write_tiny_bundle(tmp_path / "bundle", is_corrected=True)), "unused")
+    expected, warning = replica._model.answer("a red ring", "text", IMAGES, "images")
+    with TestClient(guarded(replica), base_url="http://127.0.0.1") as client:
+        body = client.post("/search", json={"text": "a red ring"}).json()
+        assert [result["confidence"] for result in body["results"]] == [
+            round(hit.confidence or 2, 4) for hit in expected
+        ]
+        assert body["warning"] == warning
+        least = sorted(hit.confidence or 2 for hit in expected)[2]
+        sure = client.post("/search", json={"text": "a red ring", "min_confidence": least}).json()
+        assert sure["results"] == body["results"][:4]
+
+
+def test_a_model_without_a_bank_is_not_asked_for_sure_hits(client: TestClient) -> None:
+    answer = client.post("/search", json={"text": "a red ring", "min_confidence": 0.5})
+    assert answer.status_code == 422
+    assert "hits have no confidence" in answer.json()["error"]
+    assert client.post("/search", json={"text": "a red ring"}).json()["results"][0]["confidence"] is None
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF"])
@@ -189,7 +211,7 @@ def test_an_image_is_decoded_while_a_search_runs(
         decoded.set()
         return image
 
-    answer = {"model": "a", "target": "images", "results": []}
+    answer = {"model": "a", "target": "images", "warning": "", "results": []}
     monkeypatch.setattr(replica, "_search_texts", lambda _: held.wait(20) and [answer])
     monkeypatch.setattr(replica, "_decode", seen)
     with ThreadPoolExecutor(2) as threads:
