@@ -1,8 +1,8 @@
 """Samples a second of a training step of three published presets, in float32 and in bf16, on the same random batch.
 
-Beside them the straightforward implementation in the same run: plain PyTorch as one would write it down from the paper,
-with a GRU for the ranks of every set, images in PyTorch's usual layout, a batch that is copied when it is needed, and a
-loss that is printed, and so waited for, in every step.
+On a GPU steps are replayed from CUDA graphs. Beside them the straightforward implementation in the same run: plain
+PyTorch as one would write it down from the paper, with a GRU for the ranks of every set, images in PyTorch's usual
+layout, a batch that is copied when it is needed, and a loss that is printed, and so waited for, in every step.
 
 Run: python tests/benchmarks/presets.py --device cuda
 """
@@ -38,7 +38,7 @@ from vse_core.precision import use_tf32
 from vse_core.training.graphs import GraphedSteps
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer
-from vse_core.training.step import LocalBatch, training_step
+from vse_core.training.step import LocalBatch, StepResult, training_step
 
 MARGIN, CLIP, RATE = 0.2, 2.0, 5e-4
 
@@ -117,12 +117,13 @@ class Ours:
         width = None if image == "grid" else sizes.width
         self.model = build_model(width, sizes.vocabulary, sizes.dim, images, texts).to(device).train()
         self.loss = build_loss("triplet", margin=MARGIN)
-        is_graphed, self.device = device.type == "cuda", device
-        self.optimizer = build_optimizer(self.model, RATE, 1e-4, capturable=is_graphed)
-        arguments = (self.optimizer, CLIP, MixedPrecision(precision, device))
-        graphed = GraphedSteps(self.model, *arguments) if is_graphed else None
-        self.take = graphed or (
-            lambda loss, batches, _: training_step(self.model, loss, self.optimizer, batches, *arguments[1:])
+        self.device, is_graphed = device, device.type == "cuda"
+        optimizer = build_optimizer(self.model, RATE, 1e-4, capturable=is_graphed)
+        mixed = MixedPrecision(precision, device)
+        self.take: Callable[[Any, list[LocalBatch], bool], StepResult] = (
+            GraphedSteps(self.model, optimizer, CLIP, mixed)
+            if is_graphed
+            else lambda loss, batches, _: training_step(self.model, loss, optimizer, batches, CLIP, mixed)
         )
 
     def run(self, batch: Batch, steps: int) -> None:
@@ -346,12 +347,13 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="everything small: to see that it runs, on a CPU too")
     arguments = parser.parse_args()
     device, sizes = torch.device(arguments.device), TINY if arguments.tiny else Sizes()
-    result: dict[str, Any] = {"command": shlex.join(["python", *sys.argv]), "machine": machine()}
-    result["device"] = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
-    result["presets"] = {}
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
+    measured: dict[str, Any] = {"device": name, "command": shlex.join(["python", *sys.argv]), "machine": machine()}
+    output = arguments.output
+    result = json.loads(output.read_text(encoding="utf-8")) if output.is_file() else {"presets": {}}
     for preset in PRESETS:
-        result["presets"][preset] = compare(sizes, preset, device, arguments.rounds, arguments.steps)
-        write_json_atomic(arguments.output, result)
+        result["presets"][preset] = measured | compare(sizes, preset, device, arguments.rounds, arguments.steps)
+        write_json_atomic(output, result)
     print(json.dumps(result, indent=1))
 
 

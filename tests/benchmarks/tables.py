@@ -100,6 +100,16 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1000 * seconds:.1f} ms"
 
 
+def graphs_table() -> str:
+    """Milliseconds of a step on a GPU by precision, replayed from graphs or not, and how much faster than released."""
+    measured = _read("step_released")["processors"]["NVIDIA H100 80GB HBM3"]["rows"]
+    rows = []
+    for label, row in measured.items():
+        faster, seconds = row["times_faster"], row["seconds"]
+        rows.append([label, *(f"{_seconds(seconds[way])}, {ratio:.2f} x" for way, ratio in faster.items())])
+    return _table(["NVIDIA H100, B = 128", *next(iter(measured.values()))["times_faster"]], rows)
+
+
 def gpu_step_table() -> str:
     """Pairs a second and memory of whole steps on a GPU, in each precision, and of the straightforward way."""
     rows = []
@@ -108,8 +118,8 @@ def gpu_step_table() -> str:
             found = measured[way]
             faster = f"{found['times_straightforward']:.2f} x" if way != "straightforward" else ""
             rate, memory = f"{found['samples_per_second']:,.0f}", f"{found['peak_memory_gb']:.1f} GB"
-            rows.append([f"{preset}, B = {measured['batch']}", way, rate, memory, faster])
-    return _table(["NVIDIA H200", "", "pairs a second", "memory", "faster by"], rows)
+            rows.append([measured["device"], f"{preset}, B = {measured['batch']}", way, rate, memory, faster])
+    return _table(["device", "", "", "pairs a second", "memory", "faster by"], rows)
 
 
 def gpu_extraction_table() -> str:
@@ -328,6 +338,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "short leaderboard": lambda: leaderboard_table(GRIDS["leaderboard"], TELLING),
     "released step": released_step_table,
     "gpu recurrence": gpu_recurrence_table,
+    "gpu graphs": graphs_table,
     "gpu step": gpu_step_table,
     "gpu extraction": gpu_extraction_table,
     "parser quality": parser_table,

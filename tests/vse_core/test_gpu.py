@@ -289,9 +289,9 @@ def test_replayed_steps_are_the_eager_ones(name: str, precision: Any):
             found.append([result.loss.item(), result.gradient_norm.item()])
         losses.append(found)
         assert (take.replayed > 0) == is_graphed
-    same = losses[0] == losses[1]
-    print(f"{name}, {precision}: {'bit for bit' if same else losses}")
-    assert losses[1] == [pytest.approx(each, rel=1e-4) for each in losses[0]]
+    # cuDNN adds up the gradient of a convolution in any order.
+    near = 1e-2 if name == "backbone" else 0.0
+    assert losses[1] == [pytest.approx(each, rel=near, abs=0.0) for each in losses[0]]
 
 
 class SeenRarely(Counter[Any]):
