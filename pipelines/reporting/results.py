@@ -1,4 +1,4 @@
-"""The results of a run: its metrics next to what the papers report of the same protocol, or of the nearest there is."""
+"""The results of a run: its metrics next to what the papers report of the same protocol."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,8 +8,6 @@ from pipelines.reporting.run import Run
 from pipelines.templates.render import data_uri
 from vse_core.evaluation.protocols import RECALLS, RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
 
-# Shown if the papers report nothing of the run's data.
-_REFERENCE = "flickr30k_1k"
 _TITLES = {
     **{name: protocol.title for name, protocol in (RETRIEVAL_PROTOCOLS | VIDEO_PROTOCOLS).items()},
     "cxc": "Crisscrossed Captions",
@@ -28,25 +26,17 @@ def results(run: Run) -> dict[str, Any]:
     model = (
         config.name if config.training.epochs else f"{config.name}, {config.model.untrained(config.training.initial)}"
     )
-    published = [name for name in config.evaluation.protocols if name in _TITLES and published_rows(name)]
     own = [measured_row(model, metrics)]
     if "rsum_corrected" in metrics:
         own.append(measured_row(f"{model}, hubs corrected", metrics, suffix="_corrected"))
     tables = [(title, _headers(RECALLS), own)]
-    for name in published:
+    for name in (name for name in config.evaluation.protocols if name in _TITLES and published_rows(name)):
         names = recall_names(name)
         rows = [measured_row(model, metrics, f"{name}/", names), *_published_cells(name)]
         tables.append((_TITLES[name], _headers(names), rows))
-    other_data = {
-        "title": _TITLES[_REFERENCE],
-        "headers": _headers(RECALLS),
-        "rows": _published_cells(_REFERENCE),
-    }
     return {
         "metrics": [(name, f"{value:.4g}") for name, value in sorted(metrics.items())],
         "tables": tables,
-        "other_data": None if published else other_data,
-        "data": f"{config.dataset.format}, {split}",
         "images": [
             (data_uri(file.read_bytes(), "png"), f"{file.stem.replace('_', ' ').capitalize()}.")
             for file in sorted(run.plans["evaluate"].outputs["pictures"].glob("*.png"))

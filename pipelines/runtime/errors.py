@@ -27,7 +27,6 @@ _PACKAGES = {"pipelines", "preprocessing", "vse_core", "infra"}
 _EXTRAS = {
     "vse-core[serve]": ("faiss", "fastapi", "fastapi_offline", "httptools", "PIL", "pyarrow", "uvicorn", "xxhash"),
     "vse-core[images]": ("peft", "torchvision"),
-    "vse-pipeline[bayesian]": ("optuna",),
     "vse-pipeline[export]": ("onnx", "onnxruntime", "onnxscript", "sentence_transformers"),
     "vse-pipeline[features]": ("av", "h5py"),
     "vse-pipeline[server]": ("psycopg2",),

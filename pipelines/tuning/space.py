@@ -47,8 +47,8 @@ class SearchConfig(Strict):
     """A search around a configuration for the highest RSUM on the evaluation split, that of the best epoch."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$", description="name of the search in MLflow")
-    method: Literal["random", "grid", "asha", "bayesian", "rows"] = Field(
-        description="random draws; all; draws that end early (ASHA), or learn from others (TPE); rows of a table"
+    method: Literal["random", "grid", "asha", "rows"] = Field(
+        description="random draws; all; draws that end early (ASHA); rows of a table"
     )
     space: dict[str, Domain] = Field({}, description="keys in dots, each with values, uniform or log_uniform")
     rows: dict[str, dict[str, Any]] = Field({}, description="for the method rows: by name, values by keys in dots")

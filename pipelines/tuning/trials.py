@@ -1,6 +1,5 @@
 """The trials of a search on Ray Tune: each is a training of the pipeline, and reports every epoch."""
 
-import importlib.util
 import logging
 import os
 import time
@@ -14,12 +13,9 @@ from ray import tune
 from ray.tune import ResultGrid, Tuner
 from ray.tune.integration.ray_train import TuneReportCallback
 from ray.tune.schedulers import ASHAScheduler
-from ray.tune.search import Repeater, SearchAlgorithm, Searcher
 from ray.tune.search.basic_variant import BasicVariantGenerator
-from ray.tune.search.optuna import OptunaSearch
-from ray.tune.search.repeater import TRIAL_INDEX
 
-from pipelines.config import ConfigError, PipelineConfig
+from pipelines.config import PipelineConfig
 from pipelines.runtime.lock import exclusive, when_free
 from pipelines.runtime.stage import StageError
 from pipelines.stages.runner import plan_stages
@@ -46,7 +42,7 @@ _RELEASE_SECONDS = 60.0
 def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, search_run: str) -> Results:
     """Run all trials, or resume those that an earlier start has not finished.
 
-    Ray Tune keeps its state in the directory. Raises ConfigError if the method needs a package that is not installed.
+    Ray Tune keeps its state in the directory.
     """
     # Paths are absolute, and imports begin where they began.
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
@@ -77,19 +73,18 @@ def _tuner(config: PipelineConfig, search: SearchConfig, directory: Path, traina
         # One epoch more than there are: a trial that gets to the end ends by itself, and its run in MLflow with it.
         bounds = {"max_t": epochs + 1, "grace_period": min(search.grace_epochs, epochs)}
         scheduler = ASHAScheduler(time_attr="epoch", reduction_factor=search.reduction, **bounds)
-    is_bayesian = search.method == "bayesian"
-    if not is_bayesian:
-        space[_SEED] = tune.grid_search([config.seed + number for number in range(search.seeds)])
+    space[_SEED] = tune.grid_search([config.seed + number for number in range(search.seeds)])
+    # Every seed of a setting has the same values.
+    draws = BasicVariantGenerator(concurrent, constant_grid_search=True, random_state=search.draw_seed)
     return tune.Tuner(
         trainable,
         param_space=space,
         tune_config=tune.TuneConfig(
             metric=METRIC,
             mode="max",
-            num_samples=1 if search.is_exhaustive else search.trials * (search.seeds if is_bayesian else 1),
-            search_alg=_algorithm(search, concurrent),
+            num_samples=1 if search.is_exhaustive else search.trials,
+            search_alg=draws,
             scheduler=scheduler,
-            max_concurrent_trials=concurrent if is_bayesian else None,
             trial_dirname_creator=lambda trial: trial.trial_id,
         ),
         run_config=tune.RunConfig(name=_TRIALS, storage_path=str(directory), verbose=1),
@@ -105,18 +100,6 @@ def _domain(domain: Domain, search: SearchConfig) -> Any:
     return tune.grid_search(values) if search.is_exhaustive else tune.choice(values)
 
 
-def _algorithm(search: SearchConfig, concurrent: int) -> Searcher | SearchAlgorithm:
-    """Return the algorithm that draws the settings; every seed of a setting has the same values."""
-    if search.method != "bayesian":
-        return BasicVariantGenerator(
-            max_concurrent=concurrent, constant_grid_search=True, random_state=search.draw_seed
-        )
-    if importlib.util.find_spec("optuna") is None:
-        raise ConfigError("method: 'bayesian' needs Optuna, which is not installed: pip install -e '.[bayesian]'")
-    searcher = OptunaSearch(metric=METRIC, mode="max", seed=search.draw_seed)
-    return searcher if search.seeds == 1 else Repeater(searcher, repeat=search.seeds)
-
-
 def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
     """Train one setting with one seed, and report every epoch to Ray Tune. It runs in a process of its own.
 
@@ -128,7 +111,7 @@ def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
 
 def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
     base, search = PipelineConfig.model_validate(job["base"]), SearchConfig.model_validate(job["search"])
-    settings, seed = _drawn(drawn, base.seed)
+    settings, seed = _drawn(drawn)
     config = with_settings(base, search.values_of(settings), seed)
     plans = plan_stages(config, last=TRAIN)
     plan = plans[TRAIN]
@@ -150,18 +133,17 @@ def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
             tune.report({METRIC: 0.0, "epoch": len(finished) + 1, "problem": str(error)})
 
 
-def _drawn(drawn: Mapping[str, Any], seed: int) -> tuple[dict[str, Any], int]:
+def _drawn(drawn: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """Return settings and seed of a draw of Ray Tune."""
-    own = (_SEED, TRIAL_INDEX)
-    settings = {key: value for key, value in drawn.items() if key not in own}
-    return settings, int(drawn.get(_SEED, seed + drawn.get(TRIAL_INDEX, 0)))
+    return {key: value for key, value in drawn.items() if key != _SEED}, drawn[_SEED]
 
 
 def _results(grid: ResultGrid, search: SearchConfig, config: PipelineConfig) -> Results:
     trials = []
     for result in grid:
-        settings, seed = _drawn(result.config or {}, config.seed)
-        settings = {key: settings[key] for key in search.domains if key in settings}
+        assert result.config is not None
+        settings, seed = _drawn(result.config)
+        settings = {key: settings[key] for key in search.domains}
         history, metrics = result.metrics_dataframe, result.metrics or {}
         problem = str(metrics.get("problem", "") or result.error or "")
         is_trained = history is not None and METRIC in history and not problem

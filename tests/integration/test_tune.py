@@ -67,22 +67,3 @@ def test_a_search_ends_and_goes_on(work_dir: Path, capsys: pytest.CaptureFixture
     assert load_config(folder / BEST).loss.margin in margins
     assert {path: path.stat().st_mtime_ns for path in work_dir.glob("train/*/checkpoints/*/*")} == steps
     assert "image to text R@1 / 5 / 10" in capsys.readouterr().out
-
-
-def test_a_bayesian_search_repeats_each_setting_with_other_seeds(work_dir: Path) -> None:
-    pytest.importorskip("optuna")
-    config = load_config(None, [f"work_dir={work_dir}", *TINY, "training.epochs=1"])
-    space = {"loss.margin": {"uniform": [0.1, 0.4]}}
-    settings = {"name": "bayes", "method": "bayesian", "trials": 2, "seeds": 2, "space": space, "concurrent": 2}
-    folder = run_search(config, SearchConfig.model_validate(settings))
-    results = read_results(folder / TABLE)
-    drawn = [(trial.settings["loss.margin"], trial.seed) for trial in results.trials]
-    margins = {margin for margin, _ in drawn}
-    assert len(margins) == 2
-    assert all(0.1 <= margin <= 0.4 for margin in margins)
-    assert sorted(drawn) == sorted((margin, seed) for margin in margins for seed in (0, 1))
-    best = results.by_setting()[0]
-    assert best.mean == pytest.approx(
-        sum(trial.rsum or 0.0 for trial in results.trials if trial.settings == best.settings) / 2
-    )
-    assert load_config(folder / BEST).loss.margin == best.settings["loss.margin"]

@@ -1,4 +1,4 @@
-"""The released weights of the detector: where they are, and what the two public ports call them."""
+"""The released weights of the detector: where they are, and the order of their anchors."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,16 +8,12 @@ from huggingface_hub import snapshot_download
 from safetensors.torch import save_file
 from torch import Tensor
 
-from preprocessing.features.butd.proposals import detectron2_anchors, order_of
+from preprocessing.features.butd.proposals import order_of
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.weights import is_state, mismatch, read_weights
 from preprocessing.reading import damage_as
 
-SOURCES = (
-    "the hub id unc-nlp/frcnn-vg-finetuned; or a local path to its model.safetensors or pytorch_model.bin, or to the "
-    ".pth files of github.com/MILVLG/bottom-up-attention.pytorch (bua-caffe-frcn-r101_with_attributes.pth for 10 to "
-    "100 regions, ..._fix36.pth for 36)"
-)
+SOURCES = "the hub id unc-nlp/frcnn-vg-finetuned, or a local path to its model.safetensors or pytorch_model.bin"
 
 # The moves of a box are learnt in units of a tenth and a fifth of these (Fast R-CNN's released code).
 BOX_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
@@ -26,8 +22,6 @@ _FILES = ("model.safetensors", "pytorch_model.bin")
 _ANCHORS = "proposal_generator.anchor_generator.cell_anchors.0"
 _RPN = "proposal_generator.rpn_head"
 _BOX = "roi_heads.box_predictor"
-# MILVLG's names of the attribute head.
-_MILVLG_NAMES = {"cls_embed.": "cls_embedding.", "attr_linear1.": "fc_attr.", "attr_linear2.": "attr_score."}
 # Of training, or of pixels that are not scaled here.
 _UNUSED = ("num_batches_tracked", "pixel_mean", "pixel_std")
 
@@ -51,19 +45,8 @@ def rewrite_weights(weights: str, path: Path) -> None:
 
 
 def canonical(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Either port's tensors in the names and the order of the network; ValueError if the anchors are others.
-
-    Names are Hugging Face's, "none" is the last class, one logit tells foreground from background, boxes move in units
-    of `BOX_WEIGHTS`, and the anchors have the Caffe model's order.
-    """
+    """Return the released tensors in the network's order: their anchors get the Caffe model's; ValueError if others."""
     state = {name: tensor.float() for name, tensor in state.items() if not name.endswith(_UNUSED)}
-    if f"{_BOX}.attr_linear1.weight" in state:
-        return _from_milvlg(state)
-    return _from_detectron2(state)
-
-
-def _from_detectron2(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of Hugging Face, with the anchors brought into the Caffe model's order."""
     if _ANCHORS not in state:
         return state
     order = order_of(state[_ANCHORS])
@@ -74,26 +57,6 @@ def _from_detectron2(state: dict[str, Tensor]) -> dict[str, Tensor]:
             if name in state and len(state[name]) == values * len(order):
                 ordered[name] = state[name].unflatten(0, (-1, values))[order].flatten(0, 1)
     return state | ordered
-
-
-def _from_milvlg(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """MILVLG's tensors, which have the layout of the Caffe model: "none" first, two logits for an anchor."""
-    converted = {}
-    for name, tensor in state.items():
-        if name == _ANCHORS and order_of(tensor) != list(range(len(tensor))):
-            raise ValueError("its anchors are not in the order of the Caffe model")
-        for old, new in _MILVLG_NAMES.items():
-            name = name.replace(f"{_BOX}.{old}", f"{_BOX}.{new}")
-        if name.startswith(tuple(f"{_BOX}.{layer}" for layer in ("cls_score", "cls_embedding", "attr_score"))):
-            tensor = tensor.roll(-1, dims=0)
-        elif name.startswith(f"{_BOX}.bbox_pred"):
-            scale = torch.tensor(BOX_WEIGHTS).repeat(len(tensor) // 4)
-            tensor = (tensor * scale.reshape(-1, *[1] * (tensor.ndim - 1)))[4:]
-        elif name.startswith(f"{_RPN}.objectness_logits"):
-            background, foreground = tensor.chunk(2)
-            tensor = foreground - background
-        converted[name] = tensor
-    return converted | {_ANCHORS: detectron2_anchors()}
 
 
 def _canonical_file(weights: str) -> dict[str, Tensor]:

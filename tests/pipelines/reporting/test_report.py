@@ -177,14 +177,6 @@ def test_videos_and_crisscrossed_captions_have_tables_of_their_own(
     assert printed.split("|") in found
 
 
-def test_published_figures_of_other_data_are_said_to_be_so(tmp_path: Path) -> None:
-    section = section_html(results, run_of(finished_run(tmp_path)))
-    before, _, after = section.partition("Published figures of other data: Flickr30K 1K")
-    assert "published (" not in before
-    assert "are not to be compared with the figures above" in after
-    assert "measured" in before
-
-
 def test_published_rows_are_of_known_protocols_and_tell_sums_that_do_not_add_up() -> None:
     found = 0
     for protocol in (*RETRIEVAL_PROTOCOLS, *VIDEO_PROTOCOLS, "cxc"):

@@ -1,4 +1,4 @@
-"""The three public ports' files into one network, and what is refused."""
+"""The released files into the network, and what is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from preprocessing.features.butd.proposals import caffe_anchors, detectron2_anchors
+from preprocessing.features.butd.proposals import caffe_anchors
 from preprocessing.features.butd.weights import load_weights
 from preprocessing.features.extractor import ExtractorError
 from tests.preprocessing.features.butd.tiny import tiny_detector
@@ -47,29 +47,6 @@ def huggingface(state: State) -> State:
     return changed
 
 
-def milvlg(state: State) -> State:
-    """The Caffe model's layout: "none" first, background and foreground, moves in whole sides."""
-    changed = {name: tensor for name, tensor in state.items() if name != ANCHORS}
-    for kind in ("weight", "bias"):
-        name = f"{RPN}.objectness_logits.{kind}"
-        background = torch.rand_like(changed[name])
-        changed[name] = torch.cat([background, background + changed[name]])
-        name = f"{BOX}.bbox_pred.{kind}"
-        objects = changed[name].unflatten(0, (-1, 4)).clone()
-        for place, unit in enumerate((10, 10, 5, 5)):
-            objects[:, place] /= unit
-        changed[name] = torch.cat([torch.rand_like(objects[:1]), objects]).flatten(0, 1)
-    names = {"cls_score": "cls_score", "cls_embedding": "cls_embed", "attr_score": "attr_linear2"}
-    for ours, theirs in names.items():
-        for kind in ("weight", "bias"):
-            if f"{BOX}.{ours}.{kind}" in changed:
-                tensor = changed.pop(f"{BOX}.{ours}.{kind}")
-                changed[f"{BOX}.{theirs}.{kind}"] = torch.cat([tensor[-1:], tensor[:-1]])
-    for kind in ("weight", "bias"):
-        changed[f"{BOX}.attr_linear1.{kind}"] = changed.pop(f"{BOX}.fc_attr.{kind}")
-    return changed
-
-
 def assert_loads(path: Path | str, state: State) -> None:
     detector = tiny_detector(seed=1)
     load_weights(detector, str(path))
@@ -96,11 +73,6 @@ def test_anchors_of_the_file_are_kept(tmp_path: Path, state: State) -> None:
     changed = {**state, ANCHORS: caffe_anchors() + 0.5}
     save_file(huggingface(changed), tmp_path / "model.safetensors")
     assert_loads(tmp_path, changed)
-
-
-def test_milvlg(tmp_path: Path, state: State) -> None:
-    torch.save({"model": milvlg(state), "iteration": 7}, tmp_path / "bua.pth")
-    assert_loads(tmp_path / "bua.pth", {**state, ANCHORS: detectron2_anchors()})
 
 
 def test_all_that_does_not_fit_is_told(tmp_path: Path, state: State) -> None:
