@@ -15,6 +15,7 @@ from pipelines.runtime.stage import StageError, disk_errors
 
 if TYPE_CHECKING:
     from pipelines.inference.embedder import Embedder
+    from pipelines.retrieval.correction import Correction
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime", "sentence_transformers")
 ONNX, CARD = "onnx", "README.md"
@@ -24,6 +25,9 @@ _CARD_HEADER = (
 )
 # Embeddings have unit length: what differs more than this is no rounding.
 TOLERANCE = 1e-4
+_BIAS = """
+Some items are near every query. `images_bias.onnx` and `texts_bias.onnx` take `embeddings` of images or texts that are
+searched for, and give each one's `bias`: rank by the inner product less the item's bias."""
 _CAPTIONS = ("a dog", "two people sit on a bench in front of a white house", "a man in a red shirt rides a bicycle")
 
 
@@ -78,6 +82,8 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
     from pipelines.inference.embedder import Embedder
     from pipelines.inference.sentence_module import write_modules
     from pipelines.kinds import saved_kind
+    from pipelines.registry.models import CORRECTION
+    from pipelines.retrieval.correction import Correction
     from vse_core.digests import write_digests
     from vse_core.models.onnx import OnnxError
 
@@ -88,7 +94,8 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
     if not kind.has_embeddings:
         raise StageError(f"{name}: {kind.title} compares an image with a text anew for each pair and has no vectors "
                          "to export; export a two-tower model or UniVSE")  # fmt: skip
-    parts = ("model", "extractor")
+    parts: tuple[str, ...] = ("model", "extractor")
+    parts += (CORRECTION,) if (bundle / CORRECTION).is_dir() else ()
     for part in parts:
         shutil.copytree(bundle / part, output / part)
     embedder = Embedder(output / "model", output / "extractor", device="cpu")
@@ -97,7 +104,7 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
     write_modules(output)
     lines = [f"model: {output / 'model'}", f"sentence-transformers: {output}"]
     try:
-        found = _write_onnx(embedder, output / ONNX)
+        found = _write_onnx(embedder, Correction.load(output / CORRECTION), output / ONNX)
         lines += [f"ONNX: {output / ONNX / file}, {value:.1e} from PyTorch at most" for file, value in found.items()]
     except OnnxError as error:
         found = {}
@@ -106,11 +113,19 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
     return lines
 
 
-def _write_onnx(embedder: Embedder, folder: Path) -> Mapping[str, float]:
-    from vse_core.models.onnx import export_onnx, onnx_difference
+def _write_onnx(embedder: Embedder, correction: Correction | None, folder: Path) -> Mapping[str, float]:
+    from vse_core.models.onnx import IMAGES_BIAS, TEXTS_BIAS, export_bias, export_onnx, onnx_difference
 
     export_onnx(embedder.model, folder)
     found = onnx_difference(embedder.model, folder, list(embedder.texts.batches(_CAPTIONS)))
+    if correction is not None:
+        images_MKD, texts_M1D, temperature = (
+            correction.images_MKD,
+            correction.texts_MD.unsqueeze(1),
+            correction.temperature,
+        )
+        found[IMAGES_BIAS] = export_bias(texts_M1D, temperature, images_MKD.shape[1], folder / IMAGES_BIAS)
+        found[TEXTS_BIAS] = export_bias(images_MKD, temperature, 0, folder / TEXTS_BIAS)
     for file, value in found.items():
         if value > TOLERANCE:
             raise StageError(
@@ -146,4 +161,5 @@ texts = model.encode(["a dog runs along the beach"])
 
 `model` holds safetensors, JSON and what turns captions into tokens; `extractor` what images are read with.
 {"ONNX graphs, for inputs of any number and length:" + towers if towers else "There is no ONNX form of this model."}
+{_BIAS if any("bias" in file for file in onnx) else ""}
 """

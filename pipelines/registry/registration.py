@@ -101,4 +101,5 @@ def model_signature() -> ModelSignature:
     """Return the input and output columns of the pyfunc, as its class documents them."""
     inputs = [ColSpec(DataType.string, column, required=False) for column in ("text", "image")]
     outputs = [ColSpec(Array(DataType.double), "embedding"), ColSpec(DataType.long, "views")]
+    outputs.append(ColSpec(DataType.double, "bias"))
     return ModelSignature(inputs=Schema(inputs), outputs=Schema(outputs))

@@ -63,10 +63,13 @@ class Correction:
         """Return a gallery with its biases."""
         return replace(gallery, biases=self.biases(gallery.images_BKD, gallery.texts_CD))
 
+    def texts_bias(self, texts_C1D: Tensor) -> Tensor:
+        """Return what hub correction subtracts from the similarities of captions (C,)."""
+        return hub_bias(texts_C1D, self.images_MKD, self.temperature)
+
     def biases(self, images_BKD: Tensor, texts_CD: Tensor) -> Biases:
         """Return what hub correction subtracts from the similarities of images and of captions."""
-        texts_bias_C = hub_bias(texts_CD.unsqueeze(1), self.images_MKD, self.temperature)
-        return Biases(self.images_bias(images_BKD), texts_bias_C)
+        return Biases(self.images_bias(images_BKD), self.texts_bias(texts_CD.unsqueeze(1)))
 
     def calibrated(self, gallery: Gallery) -> Self:
         """Return the correction with what makes confidences right in a gallery with captions, and what is familiar."""

@@ -36,6 +36,8 @@ def _unpack_code() -> None:
 _unpack_code()
 
 from pipelines.inference.embedder import Embedder, QueryError  # noqa: E402
+from pipelines.registry.models import CORRECTION  # noqa: E402
+from pipelines.retrieval.correction import Correction  # noqa: E402
 from vse_core.digests import DIGESTS, check_bundle  # noqa: E402
 
 _SHOWN = 120  # characters of a bad input in its message; a data URI may have millions
@@ -52,23 +54,28 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
     Output: a DataFrame with one row for each row of the input, under the same index.
         embedding: D floats of a text, K * D of an image, view after view (K = 1 for models of one view).
         views: K. A text has one view.
+        bias: what is subtracted from the similarities of a row as an item that is searched for; 0 by a model that
+            corrects no hubs.
 
     The similarity of a text and an image is the largest inner product over the image's views.
     """
 
     embedder: Embedder
+    correction: Correction | None
 
     def load_context(self, context: Any) -> None:
         """Build the model from the artifacts, on CUDA if there is a GPU."""
         check_bundle(Path(context.artifacts[DIGESTS]).parent, "the registered model")
         self.embedder = Embedder(Path(context.artifacts["model"]), Path(context.artifacts["extractor"]))
+        part = context.artifacts.get(CORRECTION)
+        self.correction = None if part is None else Correction.load(Path(part))
 
     def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
         """Embed every row.
 
         Raises MlflowException, which names the row, counted from 0, if it has both, neither, or cannot be embedded.
         """
-        embeddings: dict[int, tuple[list[float], int]] = {}
+        embeddings: dict[int, tuple[list[float], int, float]] = {}
         for name, cells in _split_rows(model_input).items():
             rows, values = list(cells), list(cells.values())
             try:
@@ -77,10 +84,17 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
                 row = rows[error.position]
                 shown = f" ({_shortened(cells[row])})" if isinstance(cells[row], str) else ""
                 raise MlflowException.invalid_parameter_value(f"row {row}{shown}: {error.reason}") from error
-            for row, vector in zip(rows, embedded_BKD.flatten(1).tolist(), strict=True):
-                embeddings[row] = (vector, embedded_BKD.shape[1])
+            bias = self._bias(name, embedded_BKD)
+            for row, vector, subtracted in zip(rows, embedded_BKD.flatten(1).tolist(), bias, strict=True):
+                embeddings[row] = (vector, embedded_BKD.shape[1], subtracted)
         ordered = [embeddings[row] for row in range(len(model_input))]
-        return pd.DataFrame(ordered, columns=["embedding", "views"], index=model_input.index)
+        return pd.DataFrame(ordered, columns=["embedding", "views", "bias"], index=model_input.index)
+
+    def _bias(self, name: str, embedded_BKD: Tensor) -> list[float]:
+        if self.correction is None:
+            return [0.0] * len(embedded_BKD)
+        of_items = self.correction.texts_bias if name == "text" else self.correction.images_bias
+        return of_items(embedded_BKD).tolist()
 
     def _embed(self, name: str, values: list[Any]) -> Tensor:
         """Embed the values of a column: (B, K, D); texts have one view."""

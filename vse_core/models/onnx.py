@@ -14,9 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from vse_core.evaluation.hubs import hub_bias
 from vse_core.models.model import Model, TwoTower
+from vse_core.similarity import unit_length
 
 IMAGES, TEXTS = "images.onnx", "texts.onnx"
+IMAGES_BIAS, TEXTS_BIAS = "images_bias.onnx", "texts_bias.onnx"
 
 
 class OnnxError(ValueError):
@@ -34,6 +37,40 @@ class _Pixels(nn.Module):
         kept_BN = torch.ones(pixels.shape[0], self.cells, dtype=torch.bool)
         images_BKD: Tensor = self.encode(pixels, kept_BN)
         return images_BKD
+
+
+class _Bias(nn.Module):
+    """What hub correction subtracts from the similarities of items (N, K, D) or (N, D), see `hub_bias`."""
+
+    bank_XD: Tensor
+
+    def __init__(self, bank_MVD: Tensor, temperature: float) -> None:
+        super().__init__()
+        self.register_buffer("bank_XD", bank_MVD.flatten(0, 1).float())
+        self.views, self.temperature = bank_MVD.shape[1], temperature
+
+    def forward(self, items: Tensor) -> Tensor:
+        items_NKD = items if items.dim() == 3 else items.unsqueeze(1)
+        sims_NKMV = (items_NKD @ self.bank_XD.T).unflatten(2, (-1, self.views))
+        best_NM = sims_NKMV.amax(dim=(1, 3))
+        bias_N: Tensor = self.temperature * (best_NM / self.temperature).logsumexp(dim=1)
+        return bias_N
+
+
+def export_bias(bank_MVD: Tensor, temperature: float, views: int, path: Path) -> float:
+    """Write the graph of hub correction: ``embeddings`` of items, as their tower gives them, become their ``bias``.
+
+    `views` is K of the items; 0 if they are captions (N, D). Returns the largest difference from `hub_bias`.
+    """
+    import onnxruntime
+
+    generator = torch.Generator().manual_seed(0)
+    shape = (5, views, bank_MVD.shape[2]) if views else (5, bank_MVD.shape[2])
+    items = unit_length(torch.randn(shape, generator=generator))
+    _write(_Bias(bank_MVD, temperature), (items,), ({0: Dim.DYNAMIC},), ("embeddings",), path, "bias")
+    theirs: Any = onnxruntime.InferenceSession(path).run(None, {"embeddings": items.numpy()})[0]
+    ours = hub_bias(items if views else items.unsqueeze(1), bank_MVD, temperature)
+    return float((ours - torch.from_numpy(theirs)).abs().max())
 
 
 def export_onnx(model: Model, directory: Path) -> None:
@@ -97,6 +134,7 @@ def _write(
     shapes: tuple[dict[int, Dim], ...],
     names: tuple[str, ...],
     path: Path,
+    output: str = "embeddings",
 ) -> None:
     with torch.no_grad(), _quietly():
         program = torch.onnx.export(
@@ -105,7 +143,7 @@ def _write(
             dynamo=True,
             dynamic_shapes=shapes,
             input_names=names,
-            output_names=["embeddings"],
+            output_names=[output],
             verbose=False,
         )
     assert program is not None

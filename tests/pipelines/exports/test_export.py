@@ -12,6 +12,7 @@ from transformers import AutoModel, BertConfig, ViTConfig
 
 from pipelines.exports.export import export_bundle, main, push_folder
 from pipelines.inference.embedder import Embedder, write_extractor
+from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageError
 from preprocessing.captions.encoder import save_caption_encoder
 from preprocessing.captions.subwords import SubwordTokenizer
@@ -47,6 +48,22 @@ def test_both_graphs_give_the_vectors_of_the_model(exported: Path) -> None:
     session = onnxruntime.InferenceSession(exported / "onnx" / "images.onnx")
     (images_BKD,) = session.run(None, {"features": padded, "lengths": np.array([1, 7, 3, 36])})
     np.testing.assert_allclose(images_BKD, embedder._embed([sets]).numpy(), atol=2e-6)
+
+
+def test_graphs_of_biases_are_those_of_the_correction(tmp_path: Path) -> None:
+    bundle = write_tiny_bundle(tmp_path / "bundle", is_corrected=True)
+    lines = export_bundle("tiny", bundle, tmp_path / "out")
+    gallery = Gallery.load(bundle / "gallery")
+    assert gallery.biases is not None
+    for name, items, bias in (
+        ("images", gallery.images_BKD, gallery.biases.images_B),
+        ("texts", gallery.texts_CD, gallery.biases.texts_C),
+    ):
+        session = onnxruntime.InferenceSession(tmp_path / "out" / "onnx" / f"{name}_bias.onnx")
+        (found,) = session.run(None, {"embeddings": items.numpy()})
+        np.testing.assert_allclose(found, bias.numpy(), atol=2e-6)
+        assert any(f"{name}_bias.onnx" in line for line in lines)
+    assert "less the item's bias" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_sentence_transformers_gives_equal_vectors(exported: Path) -> None:

@@ -47,7 +47,7 @@ class Registered:
     """A bundle, the database it is registered in, and what registering returned."""
 
     def __init__(self, folder: Path) -> None:
-        self.bundle = write_tiny_bundle(folder / "bundle")
+        self.bundle = write_tiny_bundle(folder / "bundle", is_corrected=True)
         self.uri = f"sqlite:///{folder / 'mlflow.db'}"
         mlflow.set_tracking_uri(self.uri)
         mlflow.set_registry_uri(self.uri)
@@ -234,6 +234,9 @@ def test_pyfunc_embeds_texts_and_images_like_the_gallery(registered: Registered,
     np.testing.assert_allclose(stacked(texts), gallery.texts_CD.numpy(), atol=1e-5)
     np.testing.assert_allclose(stacked(images), gallery.images_BKD.flatten(1).numpy(), atol=1e-3)
     assert set(texts["views"]) == set(images["views"]) == {1}
+    assert gallery.biases is not None
+    np.testing.assert_allclose(texts["bias"], gallery.biases.texts_C.numpy(), atol=1e-5)
+    np.testing.assert_allclose(images["bias"], gallery.biases.images_B.numpy(), atol=1e-3)
     assert list(texts.index) == list(index)
 
 
