@@ -110,6 +110,15 @@ class RetrainConfig(Strict):
     start: Literal["champion", "scratch"] = Field(
         "champion", description="initial weights: the champion's, if there is one, or those of `model`"
     )
+    audit: Literal["leave_out", "refuse", "none"] = Field(
+        "leave_out",
+        description="audit of new captions by the champion: those that fit their image badly are not trained on; "
+        "`refuse` leaves none out, and stops above audit_limit, as leave_out does",
+    )
+    audit_loss: Float = Field(0.05, ge=0, lt=1, description="share of good pairs that the audit may take for bad ones")
+    audit_limit: Float = Field(
+        0.3, ge=0, le=1, description="share of the new captions, if these are 100 or more, that may fit badly"
+    )
 
 
 class RayConfig(Strict):
@@ -247,6 +256,8 @@ class PipelineConfig(Strict):
                 f"training.caption_augmentation: {self.kind.title} names the words of captions by their places, which "
                 "must stay; set it to false"
             )
+        if self.training.drop_worst is not None and not self.kind.has_embeddings:
+            yield f"training.drop_worst: {self.kind.title}'s model has no embeddings to find the worst by; leave it out"
         unfit = [name for name in self.evaluation.protocols if name in GRAPH_PROTOCOLS | {"cxc"}]
         if unfit and not self.kind.has_embeddings:
             yield (

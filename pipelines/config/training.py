@@ -59,6 +59,20 @@ class TrainingConfig(Strict):
     initial: AbsolutePath | None = Field(
         None, description="directory of a model to begin with; by default the weights that `model` names, else random"
     )
+    leave_out: AbsolutePath | None = Field(
+        None,
+        exclude_if=lambda path: path is None,
+        description="CSV file with the columns image_id and caption_id: captions that are not trained on, as "
+        "pipelines/audit.py names them",
+    )
+    drop_worst: Float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        exclude_if=lambda share: share is None,
+        description="train, leave out this share of the captions, those that the model finds least like their image, "
+        "and train again: for data with many wrong captions (0.4 for 40 %)",
+    )
     warmup: DurationField = Field(description="linear rise of the learning rate from 0")
     decay: Annotated[StepDecay | CosineDecay | NoDecay, Variants("name")] = Field(description="fall of the rate")
     size_augmentation: Literal["region", "grid", "none"] = Field(

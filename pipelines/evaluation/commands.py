@@ -1,4 +1,4 @@
-"""The commands evaluate and compare: models by their names, alone, as an ensemble, or against each other."""
+"""The commands evaluate, compare and audit: models by their names, alone, as an ensemble, or against each other."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from pipelines.config.training import EVALUATION_PROTOCOLS
 from pipelines.evaluation import NAME
 from pipelines.evaluation.pretrained import PREFIX, zero_shot_config
 from pipelines.registry.models import check_model
-from pipelines.runtime.cli import make_parser, say
+from pipelines.runtime.cli import make_parser, number_in, say
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.runner import run_stages
 
@@ -74,6 +74,40 @@ def compare_main() -> None:
     from pipelines.evaluation.named_models import NamedModel, compare_models  # torch, which planning does without
 
     report = compare_models(NamedModel.find(options.first, config), NamedModel.find(options.second, second_config))
+    say(f"{report.summary}\n{report.directory}")
+
+
+def audit_main() -> None:
+    """Read the command line, and audit the training split."""
+    parser = make_parser()
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help=f"{_MODEL}; by default two models are trained, each on half",
+    )
+    parser.add_argument("--split", help="split to audit instead of dataset.train_split")
+    parser.add_argument(
+        "--loss", type=number_in(float, 0, 1), default=0.05, help="share of good pairs that may be named (default 0.05)"
+    )
+    options = parser.parse_args()
+    splits = [f"dataset.train_split={options.split}"] if options.split else []
+    config = load_config(options.config, [*options.set, *splits])
+    split = config.dataset.train_split
+    if split == config.dataset.eval_split:
+        parser.error(f"the pairs of dataset.eval_split ({split}) are those that others are measured by: audit another")
+    if options.dry_run:
+        check_before_start(config.for_dry_run())
+        judge = "two models of halves" if options.model is None else check_named(options.model, config)
+        say(f"would audit {split} by {judge}")
+        return
+    from pipelines.evaluation.audit import audit_by_halves, audit_by_model  # torch, which planning does without
+    from pipelines.evaluation.named_models import NamedModel
+
+    if options.model is None:
+        report = audit_by_halves(config, options.loss)
+    else:
+        report = audit_by_model(NamedModel.find(options.model, config), options.loss)
     say(f"{report.summary}\n{report.directory}")
 
 

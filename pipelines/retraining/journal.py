@@ -3,7 +3,7 @@
 status.json   outcome of the last start, or that it is running
 log.txt       a line for each start that has ended
 last.json     the record of the last finished retraining
-<identity>/   of each retraining: record.json, the hashes of its data, and its initial model
+<identity>/   of each retraining: record.json, the hashes of its data, its initial model, and its audit of new pairs
 
 All of it is kept on the storage as well, if there is one, and read from there: machines come and go.
 """
@@ -22,7 +22,8 @@ from preprocessing.storage.atomic import write_bytes_atomic, write_json_atomic
 from preprocessing.storage.mirror import Mirror
 from vse_core.digests import sealed, unsealed
 
-STATUS, LOG, LAST, RECORD, START = "status.json", "log.txt", "last.json", "record.json", "start.json"
+STATUS, LOG, LAST, RECORD = "status.json", "log.txt", "last.json", "record.json"
+START, AUDIT = "start.json", "audit.json"
 
 
 class Journal:
@@ -54,6 +55,24 @@ class Journal:
     def keep_data(self, identity: str, split: str, manifest: DataManifest) -> None:
         """Keep the hashes of a split."""
         self._write(self.of(identity) / f"{split}.npz", manifest.save)
+
+    def audit(self, identity: str) -> dict[str, Any] | None:
+        """Return the counts of the audit that a retraining began with; None if there was none yet."""
+        return self._read(self.of(identity) / AUDIT)
+
+    def keep_audit(self, identity: str, counts: Mapping[str, Any]) -> None:
+        """Keep the counts of the audit that a retraining begins with."""
+        self._record(self.of(identity) / AUDIT, counts)
+
+    def file(self, identity: str, name: str) -> Path | None:
+        """Return a file of a retraining, copied to this machine if need be; None if there is none."""
+        path = self.of(identity) / name
+        self._mirror.pull_file(path)
+        return path if path.is_file() else None
+
+    def keep_files(self, identity: str, *names: str) -> None:
+        """Keep files that were written into the folder of a retraining."""
+        self._mirror.push(*(self.of(identity) / name for name in names))
 
     def finish(self, identity: str, record: Mapping[str, Any]) -> None:
         """Keep the record of a finished retraining, from now on the last one."""

@@ -2,11 +2,13 @@
 
 import time
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.registry.models import CHAMPION, aliases_of, find_model
 from pipelines.retraining.journal import Journal, now
+from pipelines.retraining.new_pairs import NewPairs
 from pipelines.retraining.promotion import Decision, judge, unreadable
 from pipelines.runtime.cli import console, make_parser, say
 from pipelines.runtime.file_hashes import kept_hashes
@@ -90,7 +92,8 @@ def _train_and_judge(
     ):
         tracker.set_tags({"vse.new": _changes(growth)})
         start = journal.start(identity, lambda: _starting_model(config))
-        started = _started(config, start["version"])
+        audit, left_out = _audited(config, journal, identity, last, start, tracker)
+        started = _started(config, start["version"], left_out)
         plans = run_stages(started, known_stages(), within=tracker.run_id)
         version = manifest_in(plans["register"].directory)["model_uri"].rpartition("/")[2]
         decision = judge(started, f"{config.registered_model}/{version}")
@@ -101,6 +104,7 @@ def _train_and_judge(
             "ended": now(),
             "seconds": round(time.monotonic() - clock, 1),
             "start": start,
+            "audit": audit,
             "changes": _changes(growth),
             "data": {split: _data_record(plans, split, each) for split, each in growth.items()},
             "decision": asdict(decision),
@@ -136,22 +140,40 @@ def _changes(growth: dict[str, DatasetDiff]) -> str:
 
 
 def _starting_model(config: PipelineConfig) -> dict[str, Any]:
-    """Return the version that training starts from: the champion if it can be loaded, or None."""
+    """Return the champion if it can be loaded, and the version that training starts from; None for either."""
     name, uri = config.registered_model, config.tracking_uri
-    champion = aliases_of(name, uri).get(CHAMPION) if config.retrain.start == "champion" else None
+    champion = aliases_of(name, uri).get(CHAMPION)
     if champion is not None and (problem := unreadable(f"{name}/{champion}", uri)):
         told = f"{name}/{champion}, the champion, cannot be loaded: training starts from scratch ({problem})"
         console(stderr=True).print(told, soft_wrap=True)
         champion = None
-    return {"version": champion}
+    return {"champion": champion, "version": champion if config.retrain.start == "champion" else None}
 
 
-def _started(config: PipelineConfig, version: int | None) -> PipelineConfig:
-    """Return the configuration with the initial model."""
-    if version is None:
-        return config
-    _, model = find_model(f"{config.registered_model}/{version}", config.tracking_uri)
-    return config.model_copy(update={"training": config.training.model_copy(update={"initial": model})})
+def _audited(
+    config: PipelineConfig,
+    journal: Journal,
+    identity: str,
+    last: dict[str, Any] | None,
+    start: dict[str, Any],
+    tracker: Tracker,
+) -> tuple[dict[str, Any] | None, Path | None]:
+    """Audit what came new, if there is a champion to do it; returns its record, and what training leaves out."""
+    champion = start.get("champion", start["version"])
+    if config.retrain.audit == "none" or champion is None or not config.kind.has_embeddings:
+        return None, config.training.leave_out
+    plans = run_stages(config, ["extract"], within=tracker.run_id)
+    new = NewPairs(config, journal, identity, last, plans["extract"].outputs)
+    audit = new.audit(champion, tracker)
+    return audit, new.left_out() if config.retrain.audit == "leave_out" else config.training.leave_out
+
+
+def _started(config: PipelineConfig, version: int | None, left_out: Path | None) -> PipelineConfig:
+    """Return the configuration with the initial model, and the captions that are not trained on."""
+    changes: dict[str, Path | None] = {"leave_out": left_out}
+    if version is not None:
+        _, changes["initial"] = find_model(f"{config.registered_model}/{version}", config.tracking_uri)
+    return config.model_copy(update={"training": config.training.model_copy(update=changes)})
 
 
 def _is_champion(decision: Decision) -> bool:
@@ -188,9 +210,10 @@ def _log(record: dict[str, Any], tracker: Tracker) -> None:
 def _summary(record: dict[str, Any]) -> str:
     """Return the record in a line of text."""
     decision, start = record["decision"], record["start"]["version"]
+    audit = f"; {record['audit']['summary']}" if record.get("audit") else ""
     begun = "scratch" if start is None else f"version {start}"
     return (
-        f"version {decision['challenger']} from {begun}: {decision['reason']} [{record['changes']}; "
+        f"version {decision['challenger']} from {begun}: {decision['reason']} [{record['changes']}{audit}; "
         f"{record['seconds']:,.0f} s] {record['run']}"
     )
 

@@ -177,7 +177,7 @@ def build_gallery(
     tokens = TokenTable.encode(reader.texts(), caption_encoder)
     captions = text_batches(tokens, caption_encoder.pad_id, inputs, batch_size)
     texts_CD = embed(model, model.encode_texts, counted(captions, "embed captions", reader.num_captions, "captions"))
-    return Gallery(images_BKD, texts_CD, tuple(_records(reader, root)))
+    return Gallery(images_BKD, texts_CD, tuple(records_of(reader, root)))
 
 
 def with_photographs(gallery: Gallery, dataset: Dataset) -> Gallery:
@@ -210,9 +210,9 @@ def _tensors(name: str, embedded: Images | Texts) -> dict[str, Tensor]:
     return {f"{name}.{part}": tensor for part, tensor in embedded.tensors().items()}
 
 
-def _records(reader: ShardReader, root: str) -> Iterable[Record]:
-    """Yield the records of the shards, with their image URIs made absolute."""
-    for index in range(len(reader)):
+def records_of(reader: ShardReader, root: str, images: Iterable[int] | None = None) -> Iterable[Record]:
+    """Yield the records of the shards, or of some images, with their image URIs made absolute."""
+    for index in range(len(reader)) if images is None else images:
         meta = reader.meta(index)
         uri = meta["image"]
         if root:

@@ -15,6 +15,7 @@ from pipelines.config import ConfigError, PipelineConfig
 from pipelines.config.training import GRAPH_PROTOCOLS
 from pipelines.runtime.cluster import cluster_address, local_cpus
 from pipelines.tracking.client import DATABASE_PORTS
+from pipelines.training.left_out import named_pairs
 from preprocessing.datasets import DatasetError, build_dataset
 from preprocessing.datasets.checks import require_file, require_image_folder
 from preprocessing.datasets.crisscrossed import crisscrossed_files
@@ -44,6 +45,8 @@ def check_before_start(config: PipelineConfig) -> None:
             f"training.initial: {initial} is not a directory of a model (it has no model.safetensors); name a best-... "
             "folder of a finished training, or leave it out"
         )
+    if config.training.leave_out is not None:
+        named_pairs(config.training.leave_out)
     _check_ray(config)
     check_tracking(config.tracking_uri, is_dry_run)
 

@@ -10,6 +10,7 @@ from pipelines.config.training import TrainingSettings
 from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind
 from pipelines.runtime.stage import ShardSet, StageDir, StageError, check_outputs, empty_folder, fingerprint, move_up
+from pipelines.training.left_out import keep_captions
 from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.sampler import BatchSampler
@@ -34,10 +35,14 @@ def prepare(
     training = settings.training
     batch, workers = training.batch_size, training.most_workers
     captions = train.reader.num_captions
+    left_out = {}
+    if training.leave_out is not None:
+        captions = keep_captions(training.leave_out, train.reader, directory)
+        left_out = {"captions_left_out": train.reader.num_captions - captions}
     if captions < batch:
         raise StageError(
-            f"train: dataset.train_split has {captions} captions, fewer than training.batch_size {batch}: lower it or "
-            "add data"
+            f"train: dataset.train_split has {captions} captions to train on, fewer than training.batch_size {batch}: "
+            "lower it, add data, or leave fewer out"
         )
     if workers > batch // 2 or workers > len(evaluation.reader):
         raise StageError(
@@ -47,6 +52,7 @@ def prepare(
     caption_encoder, facts = settings.kind.behaviour.prepare(settings.kind_settings, train, evaluation, directory)
     texts = chain.from_iterable(split.reader.texts() for split in (train, evaluation))
     facts["captions_truncated"] = sum(map(caption_encoder.truncates, texts))
+    facts |= left_out
     save_caption_encoder(caption_encoder, directory)
     try:
         build_model(**model_specification(settings.model, train.reader, caption_encoder))

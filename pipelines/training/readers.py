@@ -41,6 +41,12 @@ def open_captions(
         yield SplitData(readers[0], train.graphs), SplitData(readers[1], evaluation.graphs)
 
 
+def captions_reader(mirror: Mirror, shards: Path, feature: str) -> ShardReader:
+    """Open a split for its captions; tars that only the storage has stay there. Raises as :func:`open_captions`."""
+    mirror.pull(shards, lambda name: not name.endswith(".tar"))
+    return ShardReader(shards, feature, pin=None if mirror.address is None else mirror.pinned_shard)
+
+
 @contextmanager
 def open_splits(
     mirror: Mirror,

@@ -28,6 +28,7 @@ from pipelines.kinds.inputs import SplitData
 from pipelines.tracking import LoggedData, Tracker
 from pipelines.training.checkpoints import Checkpoints
 from pipelines.training.initial_weights import start_from_initial, start_from_word_vectors
+from pipelines.training.left_out import kept_captions
 from pipelines.training.loss_log import append_loss, forget_losses
 from pipelines.training.metrics import Scalars, StepReport, ThroughputMeter
 from pipelines.training.preemption import CheckpointRequests
@@ -99,7 +100,9 @@ class Trainer:
         can_capture = device.type == "cuda" and world_size() == 1 and training.chunk_size is None
         self._is_graphed = training.cuda_graphs and can_capture and training.precision != "fp16"
         captions, window = train.reader.shard_captions, training.shuffle_shards
-        self.sampler = BatchSampler(train.reader.num_captions, training.batch_size, settings.seed, captions, window)
+        self.sampler = BatchSampler(
+            train.reader.num_captions, training.batch_size, settings.seed, captions, window, kept_captions(directory)
+        )
         self.loader = self._loader(train)
         self.steps_per_epoch = training.steps_per_epoch(self.loader.steps_per_epoch)
         self.evaluation_images = image_source(self.model, evaluation.reader)

@@ -77,6 +77,12 @@ class DataManifest:
             *(len(np.setdiff1d(a, b, assume_unique=True)) for now, old in pairs for a, b in ((now, old), (old, now)))
         )
 
+    def has_caption(self, image_id: str, caption_id: str, text: str) -> bool:
+        """Return whether a caption was there with this text."""
+        number = np.uint64(_number([image_id, caption_id, text]))
+        place = int(np.searchsorted(self.captions, number))
+        return place < len(self.captions) and bool(self.captions[place] == number)
+
     def save(self, path: Path) -> None:
         """Write it as an .npz file."""
         data = io.BytesIO()

@@ -63,7 +63,7 @@ class TrainLoader:
     few_shapes: bool = False
 
     def __post_init__(self) -> None:
-        counts = [self.sampler.num_samples, self.reader.num_captions, len(self.tokens)]
+        counts = [self.sampler.total, self.reader.num_captions, len(self.tokens)]
         if len(set(counts)) > 1:
             raise ValueError(f"the samples of the sampler, the reader and the tokens are {counts}, not the same number")
         rank_slice(np.arange(self.sampler.smallest_batch), self.rank, self.world)  # raises if it cannot be split

@@ -21,12 +21,16 @@ class BatchSampler:
     themselves are put in a new order each epoch and cut into windows, and the samples are drawn within one window
     after the other; one window of all shards is the order without windows. Only the windows in use are in memory.
 
+    Samples that are not kept are left out before anything is drawn. Attributes are ``num_samples``, those of an epoch,
+    and ``total``, all that there are.
+
     Args:
-        num_samples: samples of an epoch (captions).
+        num_samples: all samples (captions).
         batch_size: the global batch size, over all ranks.
         seed: the run's seed.
         shard_samples: samples of each shard, in order; read with a window alone.
         window: shards that samples are drawn from at a time; None draws from all.
+        kept: numbers of the samples that are drawn, in ascending order, if not all are.
     """
 
     def __init__(
@@ -36,13 +40,19 @@ class BatchSampler:
         seed: int,
         shard_samples: Sequence[int] = (),
         window: int | None = None,
+        kept: npt.NDArray[np.int64] | None = None,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        if num_samples < batch_size:
-            raise ValueError(f"{num_samples} samples do not fill a batch of {batch_size}: lower batch_size or add data")
         if window is not None and (window < 1 or sum(shard_samples) != num_samples):
             raise ValueError(f"a window of {window} shards of {sum(shard_samples)} samples does not fit {num_samples}")
+        self.total = num_samples
+        self._kept = kept
+        if kept is not None:
+            num_samples = len(kept)
+            shard_samples = np.diff(np.searchsorted(kept, np.cumsum([0, *shard_samples]))).tolist()
+        if num_samples < batch_size:
+            raise ValueError(f"{num_samples} samples do not fill a batch of {batch_size}: lower batch_size or add data")
         self._window = window
         self._shard_starts = np.cumsum([0, *shard_samples] if window else [0, num_samples])
         self.num_samples = num_samples
@@ -76,7 +86,8 @@ class BatchSampler:
                 order = self._order(epoch, window)
                 begin = ends[window] - len(order)
                 parts.append(order[max(start - begin, 0) : stop - begin])
-        return np.concatenate(parts).astype(np.int64)
+        samples = np.concatenate(parts).astype(np.int64)
+        return samples if self._kept is None else self._kept[samples]
 
     def _cut(self, epoch: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the window of each shard in an epoch, and where in the epoch's order each window ends."""

@@ -23,6 +23,8 @@ COMMANDS = {
     "extract --verify": ["--verify"],
     "extract --retry-failed": ["--retry-failed"],
     "compare": ["model", "model"],
+    "audit": [],
+    "audit MODEL": ["model"],
     "tune": ["--search", "search.yaml"],
 }
 

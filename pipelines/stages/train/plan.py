@@ -77,7 +77,10 @@ def _size(config: PipelineConfig) -> str:
         return f"no epochs ({config.model.untrained(training.initial)}), one evaluation"
     fewest, most = training.fewest_workers, training.most_workers
     workers = f"{most}" if fewest == most else f"{fewest} to {most}"
-    return f"{training.epochs} epochs, batch {training.batch_size}, {workers} worker(s)"
+    twice = (
+        "" if training.drop_worst is None else f", again without the worst {training.drop_worst:.0%} of the captions"
+    )
+    return f"{training.epochs} epochs{twice}, batch {training.batch_size}, {workers} worker(s)"
 
 
 def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:
@@ -121,6 +124,8 @@ def _training_content(config: PipelineConfig) -> dict[str, Any]:
     content = config.training.model_dump(mode="json", exclude=_WITHOUT_EFFECT, exclude_none=True)
     if config.training.initial is not None:
         content["initial"] = content_digest(config.training.initial)
+    if config.training.leave_out is not None and config.training.leave_out.is_file():
+        content["leave_out"] = content_digest(config.training.leave_out)
     return content
 
 

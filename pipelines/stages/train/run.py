@@ -11,7 +11,11 @@ from typing import Any
 from ray.train import UserCallback
 
 from pipelines.config import PipelineConfig
+from pipelines.evaluation.pairs import pair_similarities
+from pipelines.inference.embedder import default_device
+from pipelines.inference.text_embedder import TextEmbedder
 from pipelines.kinds.inputs import SplitPaths
+from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import (
     Plans,
     StageDir,
@@ -23,19 +27,22 @@ from pipelines.runtime.stage import (
     move_up,
 )
 from pipelines.stages.extract.logged_data import log_splits, logged_data, uses_of
-from pipelines.stages.train.plan import NAME, stage_dir
-from pipelines.tracking import Tracker
+from pipelines.stages.train.plan import NAME, plan, stage_dir
+from pipelines.tracking import PipelineRuns, Tracker
 from pipelines.training.checkpoints import best_directory
 from pipelines.training.launch import fit
+from pipelines.training.left_out import named_pairs, pairs_of, write_pairs
 from pipelines.training.loss_log import LOSSES
 from pipelines.training.prepare import make_tables, prepare
 from pipelines.training.readers import open_captions
 from pipelines.training.run_folder import RunFolder
 from pipelines.training.worker import TrainingJob
+from preprocessing.shards.reader import ShardReader
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.digests import DIGESTS, DigestError, check_digests, recorded, write_digests
+from vse_core.models import load_model
 
-PREPARED = "prepared.json"
+PREPARED, DROPPED = "prepared.json", "dropped.csv"
 
 
 def run(
@@ -47,6 +54,8 @@ def run(
     or in collapse.
     """
     stage = stage_dir(config, upstream)
+    if config.training.drop_worst is not None:
+        config = _without_worst(config, upstream, tracker, stage.create() / DROPPED, config.training.drop_worst)
     folder = RunFolder(stage.path, config.mirror)
     folder.publish(config.training.initial)
     folder.recover()
@@ -70,9 +79,44 @@ def run(
     for name, path in (("best", stage.path / manifest["best"]), ("last", newest)):
         for file in sorted(path.iterdir()) if path is not None else []:
             tracker.log_artifact(file, f"checkpoints/{name}")
-    outputs = [*recorded(stage.path), DIGESTS, LOSSES, manifest["best"]]
+    outputs = [*recorded(stage.path), DIGESTS, LOSSES, DROPPED, manifest["best"]]
     stage.complete(manifest, [name for name in outputs if (stage.path / name).exists()], pushed=True)
     return StageReport(NAME, stage.path, manifest["summary"])
+
+
+def _without_worst(
+    config: PipelineConfig, upstream: Plans, tracker: Tracker, file: Path, share: float
+) -> PipelineConfig:
+    """Train on all captions, in a run below, and return the configuration that leaves out those that fit it worst.
+
+    The first training is that of the configuration without `training.drop_worst`, and is not repeated.
+    """
+    first = config.model_copy(update={"training": config.training.model_copy(update={"drop_worst": None})})
+    stage = stage_dir(first, upstream)
+    with exclusive(config.mirror, stage.path):
+        if not stage.is_complete():
+            with (
+                PipelineRuns(config.experiment, stage.fingerprint, f"{NAME}, all captions", tracker.run_id) as runs,
+                runs.parent as below,
+            ):
+                run(first, upstream, below)
+    if not file.is_file():
+        best = plan(first, upstream).output("best")
+        config.mirror.pull_folder(best)
+        _write_worst(config, upstream["extract"].outputs[config.dataset.train_split], best, file, share)
+    return first.model_copy(update={"training": first.training.model_copy(update={"leave_out": file})})
+
+
+def _write_worst(config: PipelineConfig, shards: Path, model: Path, file: Path, share: float) -> None:
+    """Name the share of the captions that a model finds least like their images, and those left out anyway."""
+    left_out = set() if config.training.leave_out is None else named_pairs(config.training.leave_out)
+    with config.mirror.pinned(shards):
+        reader = ShardReader(shards, config.features.member)
+        embedder = TextEmbedder(load_model(model, default_device()), model)
+        similarities_C, _ = pair_similarities(embedder, reader, range(len(reader)), list(reader.texts()))
+        found = zip(similarities_C.tolist(), pairs_of(reader), strict=True)
+        ranked = sorted((similarity, pair) for similarity, pair in found if pair not in left_out)
+    write_pairs(file, sorted(left_out | {pair for _, pair in ranked[: int(share * len(ranked))]}))
 
 
 def _splits(config: PipelineConfig, upstream: Plans) -> list[tuple[str, SplitPaths]]:
@@ -149,5 +193,7 @@ def _manifest(config: PipelineConfig, outcome: Mapping[str, Any], facts: Mapping
 
 def _of_captions(facts: Mapping[str, float]) -> str:
     coverage, truncated = facts.get("word_vector_coverage"), facts["captions_truncated"]
-    known = "" if coverage is None else f", word vectors for {coverage:.0%} of the vocabulary"
+    left_out = facts.get("captions_left_out")
+    known = "" if left_out is None else f", {left_out:,} captions left out"
+    known += "" if coverage is None else f", word vectors for {coverage:.0%} of the vocabulary"
     return f"{known}, {truncated:,} captions cut short" if truncated else known

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.retrieval.gallery import ITEMS, Biases, Gallery, GalleryError, _records, build_gallery
+from pipelines.retrieval.gallery import ITEMS, Biases, Gallery, GalleryError, build_gallery, records_of
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets import Caption, Record
 from preprocessing.shards.index import ShardError
@@ -92,7 +92,7 @@ def test_an_image_elsewhere_than_in_its_folder_is_refused(tmp_path: Path) -> Non
     meta = {"image_id": "0", "image": "../secret.jpg", "split": "dev", "captions": []}
     write_shard(tmp_path / "shard-00000.tar", [Sample("0", {"grid": np.ones((1, 6), np.float16)}, meta)], "f")
     with pytest.raises(ShardError, match=r"sample 0: the name '\.\./secret\.jpg' is not a path inside its folder"):
-        list(_records(ShardReader(tmp_path, "grid"), "/data"))
+        list(records_of(ShardReader(tmp_path, "grid"), "/data"))
 
 
 def test_build_gallery_keeps_the_order_of_the_shards_and_makes_uris_absolute(tmp_path: Path) -> None:

@@ -77,3 +77,10 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
     manifest.save(tmp_path / "data.npz")
     assert DataManifest.load((tmp_path / "data.npz").read_bytes()).since(manifest) == DatasetDiff()
     assert (tmp_path / "data.npz").stat().st_size < 1000
+
+
+def test_a_caption_is_known_by_its_ids_and_its_text(tmp_path: Path) -> None:
+    manifest = DataManifest.of(ListDataset(tmp_path, {"a": ["one", "two"]}), "train")
+    assert manifest.has_caption("a", "a#0", "one")
+    assert not manifest.has_caption("a", "a#0", "another")
+    assert not DataManifest().has_caption("a", "a#0", "one")

@@ -1,5 +1,6 @@
 """Sampler invariants: a partition of every epoch, whatever the number of ranks, from any step."""
 
+import itertools
 import tracemalloc
 
 import numpy as np
@@ -131,3 +132,24 @@ def test_one_window_of_all_shards_is_the_order_without_windows() -> None:
 def test_shards_of_other_samples_are_refused() -> None:
     with pytest.raises(ValueError, match="99 samples does not fit 100"):
         BatchSampler(100, 8, 3, [40, 59], 2)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(1, 4), st.data())
+def test_what_is_left_out_leaves_the_order_of_a_split_without_it(
+    counts: list[int], window: int, data: st.DataObject
+) -> None:
+    """Oracle: a split that never had these samples, whose numbers are translated."""
+    samples = sum(counts)
+    is_kept = data.draw(st.lists(st.booleans(), min_size=samples, max_size=samples))
+    kept = np.flatnonzero(is_kept)
+    if not len(kept):
+        return
+    edges = np.cumsum([0, *counts])
+    remaining = [sum(is_kept[start:end]) for start, end in itertools.pairwise(edges)]
+    for shards, rest, each in ((counts, remaining, window), ((), (), None)):
+        batch = min(7, len(kept))
+        sampler = BatchSampler(samples, batch, 5, shards, each, kept)
+        without = BatchSampler(len(kept), batch, 5, rest, each)
+        assert (sampler.total, sampler.num_samples) == (samples, len(kept))
+        for step in range(without.steps_per_epoch):
+            assert sampler.batch(1, step).tolist() == kept[without.batch(1, step)].tolist()

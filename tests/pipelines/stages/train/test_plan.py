@@ -6,17 +6,23 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from pipelines.config import load_config
 from pipelines.evaluation.pretrained import zero_shot_config
+from pipelines.retrieval.gallery import build_gallery
 from pipelines.runtime.stage import StageDir, StageError
 from pipelines.stages.extract import plan as extract
 from pipelines.stages.train import plan as train
 from pipelines.stages.train import run as train_run
 from pipelines.stages.train.plan import _best
+from pipelines.training.left_out import named_pairs, pairs_of, write_pairs
+from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
+from tests.pipelines.evaluation.test_evaluator import SPECIFICATION
 from tests.pipelines.stages.extract.test_checks import make
 from vse_core.digests import recorded
+from vse_core.models import build_model
 
 
 @pytest.mark.parametrize("name", ["../../elsewhere", "/elsewhere", None, 3])
@@ -62,3 +68,31 @@ def test_a_run_without_epochs_is_called_what_it_is() -> None:
     trained = load_config(None, ["training.epochs=3"])
     assert train._size(trained) == "3 epochs, batch 64, 1 worker(s)"
     assert train_run._manifest(trained, outcome, facts)["summary"] == "dev RSUM 250.0 (chance 12.0)"
+
+
+def test_the_worst_captions_are_those_least_like_their_image(tmp_path: Path) -> None:
+    """Of those that are not left out anyway, by the products of a gallery."""
+    sizes = ["dataset.images={train: 8, dev: 3}", "features.shard_size=3", "training.batch_size=8"]
+    config = load_config(None, [f"work_dir={tmp_path}/work", *sizes])
+    extract._summary.cache_clear()
+    make(config)
+    shards = extract.plan(config, {}).outputs["train"]
+    reader = ShardReader(shards, "grid")
+    words = Vocabulary.build(reader.texts(), 1)
+    torch.manual_seed(0)
+    model = build_model(**SPECIFICATION | {"feature_dim": 3, "vocabulary_size": len(words)}).eval()
+    (tmp_path / "model").mkdir()
+    model.save(tmp_path / "model")
+    words.save(tmp_path / "model" / words.FILE)
+    pairs = list(pairs_of(reader))
+    write_pairs(tmp_path / "out.csv", pairs[:10])
+    leave_out = config.training.model_copy(update={"leave_out": tmp_path / "out.csv"})
+    config = config.model_copy(update={"training": leave_out})
+    train_run._write_worst(config, shards, tmp_path / "model", tmp_path / "dropped.csv", 0.4)
+    gallery = build_gallery(model, reader, words, "")
+    products = [
+        float(gallery.images_BKD[image, 0] @ gallery.texts_CD[number])
+        for number, (image, _) in enumerate(gallery.captions)
+    ]
+    worst = sorted(range(10, 40), key=products.__getitem__)[:12]
+    assert named_pairs(tmp_path / "dropped.csv") == {*pairs[:10], *(pairs[number] for number in worst)}

@@ -1,0 +1,215 @@
+"""The audit of pairs: the captions of a split that fit their image badly, by models that were not trained on them."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipelines.config import PipelineConfig
+from pipelines.evaluation.evaluated_model import done_once
+from pipelines.evaluation.named_models import NamedModel
+from pipelines.evaluation.pairs import pair_similarities
+from pipelines.inference.embedder import default_device
+from pipelines.inference.feature_check import require_features
+from pipelines.inference.image_inputs import misfit
+from pipelines.inference.text_embedder import TextEmbedder
+from pipelines.kinds import saved_kind
+from pipelines.registry.models import tags_of
+from pipelines.retrieval.gallery import records_of
+from pipelines.retrieval.hits import Hit, SheetRow, contact_sheet
+from pipelines.runtime.stage import Plans, StageDir, StageError, StageReport, check_outputs, fingerprint
+from pipelines.stages.runner import run_stages
+from pipelines.tracking import Tracker
+from pipelines.training.left_out import Pair, named_pairs, write_pairs
+from pipelines.training.readers import captions_reader
+from preprocessing.datasets import build_dataset
+from preprocessing.datasets.record import Caption, Record
+from preprocessing.shards.reader import ShardReader
+from vse_core.digests import file_digest
+from vse_core.evaluation.pair_fit import PairFit
+from vse_core.models import load_model
+from vse_core.models.model import WEIGHTS
+
+NAME = "audit"
+# Raised when the same models and data would give another audit.
+VERSION = 1
+TABLE, SHEET = "misfits.csv", "misfits.html"
+# Images of the contact sheet.
+_WORST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedPair:
+    """A caption and its image; `fit` is the share of good pairs that fit at most as well (`PairFit`)."""
+
+    record: Record
+    caption: Caption
+    similarity: float
+    fit: float
+    is_misfit: bool
+
+    @property
+    def ids(self) -> Pair:
+        """The ids of the image and of the caption."""
+        return self.record.image_id, self.caption.caption_id
+
+
+class PairJudge:
+    """Judges pairs of the training split by a model and by the evaluation split, of whose pairs it may lose a share.
+
+    `shards` are the directories of both splits. Raises StageError if the model has no embeddings or does not fit.
+    """
+
+    def __init__(self, config: PipelineConfig, shards: Mapping[str, Path], model: Path, loss: float) -> None:
+        require_features(config.features.member, model)
+        if not saved_kind(model).has_embeddings:
+            raise StageError(f"{NAME}: {saved_kind(model).title}'s model has no embeddings to compare pairs by")
+        self._texts = TextEmbedder(load_model(model, default_device()), model)
+        self._root = build_dataset(config.dataset.format, **config.dataset.options()).root
+        train, good = (
+            ShardReader(shards[split], config.features.member, verify=True)
+            for split in (config.dataset.train_split, config.dataset.eval_split)
+        )
+        if (reason := misfit(self._texts.model, train)) is not None:
+            raise StageError(f"{NAME}: the model in {model} {reason}: name the configuration of its own features")
+        self.reader = train
+        self._fit = PairFit.of(*pair_similarities(self._texts, good, range(len(good)), list(good.texts())), loss)
+
+    def judge(self, images: Sequence[int]) -> list[AuditedPair]:
+        """Judge the pairs of some images of the training split, in their order."""
+        records = list(records_of(self.reader, self._root, images))
+        pairs = [(record, caption) for record in records for caption in record.captions]
+        texts = [caption.text for _, caption in pairs]
+        similarities_C, counts_B = pair_similarities(self._texts, self.reader, images, texts)
+        fits_C = self._fit.fits(similarities_C, counts_B)
+        judged = (similarities_C.tolist(), fits_C.tolist(), (fits_C <= self._fit.threshold).tolist())
+        return [AuditedPair(*pair, *found) for pair, *found in zip(pairs, *judged, strict=True)]
+
+
+def audit_by_model(named: NamedModel, loss: float) -> StageReport:
+    """Audit the training split by a model that was not trained on it, in a run of its own; done once.
+
+    Raises StageError if the model was trained on this very data, or does not fit it.
+    """
+    plans = run_stages(named.config, ["extract"])
+    name, _, version = named.reference.partition("/")
+    if version.isdigit():
+        seen = tags_of(name, int(version), named.config.tracking_uri).get("vse.data_fingerprint")
+        if seen == plans["extract"].fingerprint:
+            raise StageError(
+                f"{NAME}: {named.reference} was trained on these very pairs, which it fits right or wrong: name no "
+                "model, and two are trained on halves of the data"
+            )
+    images = range(len(_reader(named.config, plans)))
+    return _audit(named.config, plans, [(named.model, images)], loss)
+
+
+def audit_by_halves(config: PipelineConfig, loss: float) -> StageReport:
+    """Audit the training split by two models, each trained on half of its images and judging the other half.
+
+    Captions that `training.leave_out` names are trained on by neither.
+    """
+    plans = run_stages(config, ["extract"])
+    reader = _reader(config, plans)
+    order = np.random.default_rng(config.seed).permutation(len(reader))
+    left_out = set() if config.training.leave_out is None else named_pairs(config.training.leave_out)
+    folder = config.work_dir / NAME / "halves" / plans["extract"].fingerprint[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    judges: list[tuple[Path, Sequence[int]]] = []
+    for number in (0, 1):
+        images = sorted(order[number::2].tolist())
+        file = folder / f"without-{config.seed}-{number}.csv"
+        own = {
+            (meta["image_id"], caption["caption_id"])
+            for meta in map(reader.meta, images)
+            for caption in meta["captions"]
+        }
+        write_pairs(file, sorted(own | left_out))
+        half = config.model_copy(update={"training": config.training.model_copy(update={"leave_out": file})})
+        trained = run_stages(half, ["extract", "parse", "train"])
+        best = trained["train"].output("best")
+        config.mirror.pull_folder(best)
+        judges.append((best, images))
+    return _audit(config, plans, judges, loss)
+
+
+def write_misfits(pairs: Iterable[AuditedPair], directory: Path, title: str) -> dict[str, int]:
+    """Write the table of the misfits, the worst first, and the contact sheet of the worst images; return counts."""
+    pairs = list(pairs)
+    misfits = sorted((pair for pair in pairs if pair.is_misfit), key=lambda pair: (pair.fit, pair.similarity))
+    rows = (
+        (*pair.ids, f"{pair.fit:.5f}", f"{pair.similarity:.4f}", pair.record.image_uri, pair.caption.text)
+        for pair in misfits
+    )
+    write_pairs(directory / TABLE, rows, ("fit", "similarity", "image", "caption"))
+    images = [list(group) for _, group in itertools.groupby(pairs, key=lambda pair: pair.record.image_id)]
+    bad = [image for image in images if any(pair.is_misfit for pair in image)]
+    worst = sorted(bad, key=_badness)[:_WORST]
+    (directory / SHEET).write_bytes(contact_sheet(title, [_row(image) for image in worst]))
+    return {
+        "pairs": len(pairs),
+        "misfits": len(misfits),
+        "images": len(images),
+        "misfit_images": sum(all(pair.is_misfit for pair in image) for image in images),
+    }
+
+
+def counted_misfits(counts: Mapping[str, int]) -> str:
+    """Return the counts in words."""
+    share = counts["misfits"] / max(1, counts["pairs"])
+    return (
+        f"{counts['misfits']:,} of {counts['pairs']:,} captions fit badly ({share:.1%}), "
+        f"all captions of {counts['misfit_images']:,} of {counts['images']:,} images"
+    )
+
+
+def _audit(
+    config: PipelineConfig, plans: Plans, judges: Sequence[tuple[Path, Sequence[int]]], loss: float
+) -> StageReport:
+    content = {
+        "version": VERSION,
+        "models": [file_digest(model / WEIGHTS) for model, _ in judges],
+        "features": plans["extract"].fingerprint,
+        "reads": config.features.member,
+        "loss": loss,
+    }
+    stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
+    shards = plans["extract"].outputs
+
+    def work(tracker: Tracker) -> None:
+        with config.mirror.pinned(*shards.values()):
+            check_outputs(*shards.values())
+            pairs = [pair for model, images in judges for pair in PairJudge(config, shards, model, loss).judge(images)]
+        split, directory = config.dataset.train_split, stage.create()
+        counts = write_misfits(pairs, directory, f"{split}: images with captions that fit badly")
+        tracker.set_tags({"vse.models": " ".join(str(model) for model, _ in judges), "vse.split": split})
+        tracker.log_metrics({f"{NAME}/{name}": count for name, count in counts.items()})
+        for name in (TABLE, SHEET):
+            tracker.log_artifact(directory / name, NAME)
+        summary = f"{split}: {counted_misfits(counts)}; of good pairs {loss:.0%} would be named"
+        stage.complete({"summary": summary, "counts": counts}, [TABLE, SHEET])
+
+    manifest = done_once(stage, config.experiment, work)
+    stage.pull()
+    return StageReport(NAME, stage.path, manifest["summary"])
+
+
+def _reader(config: PipelineConfig, plans: Plans) -> ShardReader:
+    return captions_reader(config.mirror, plans["extract"].outputs[config.dataset.train_split], config.features.member)
+
+
+def _badness(image: Sequence[AuditedPair]) -> tuple[float, float]:
+    """Sort images by the share of their captions that fit, then by their mean similarity."""
+    return sum(not pair.is_misfit for pair in image) / len(image), sum(pair.similarity for pair in image) / len(image)
+
+
+def _row(image: Sequence[AuditedPair]) -> SheetRow:
+    ranked = sorted(image, key=lambda pair: pair.similarity)
+    hits = (
+        Hit(pair.similarity, pair.caption.caption_id, caption=pair.caption.text, relevant=not pair.is_misfit)
+        for pair in ranked
+    )
+    note = f"{image[0].record.image_id}: {sum(pair.is_misfit for pair in image)} of {len(image)} captions fit badly"
+    return SheetRow(tuple(hits), None, image[0].record.image_uri, note)

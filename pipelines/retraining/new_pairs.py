@@ -1,0 +1,112 @@
+"""The audit of the pairs that came new, by the champion, before a retraining trains on them.
+
+In the retraining's folder of the journal: audit.json, its counts; misfits.csv and misfits.html, the pairs that fit
+badly; left_out.csv, those that training leaves out, with those of earlier retrainings.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pipelines.config import PipelineConfig
+from pipelines.registry.models import find_model
+from pipelines.retraining.journal import Journal
+from pipelines.runtime.cli import say
+from pipelines.runtime.stage import StageError, check_outputs
+from pipelines.tracking import Tracker
+from pipelines.training.left_out import Pair, named_pairs, pairs_of, write_pairs
+from pipelines.training.readers import captions_reader
+
+LEFT_OUT = "left_out.csv"
+# Of fewer new pairs a share says little.
+_FEWEST = 100
+
+
+@dataclass(frozen=True)
+class NewPairs:
+    """The captions of a retraining, next to those of the `last` one; `shards` are the directories of the splits."""
+
+    config: PipelineConfig
+    journal: Journal
+    identity: str
+    last: Mapping[str, Any] | None
+    shards: Mapping[str, Path]
+
+    def audit(self, champion: int, tracker: Tracker) -> dict[str, Any]:
+        """Return the counts of the new pairs, which the first start of a retraining takes, with a summary; log them.
+
+        Raises StageError if more of them fit badly than `retrain.audit_limit` allows, or the champion cannot read them.
+        """
+        from pipelines.evaluation.audit import SHEET, TABLE, counted_misfits  # torch, which planning does without
+
+        counts, limit = self.journal.audit(self.identity) or self._judged(champion), self.config.retrain.audit_limit
+        tracker.log_metrics({f"retrain/audit_{name}": counts[name] for name in ("pairs", "misfits", "misfit_images")})
+        for name in (TABLE, SHEET):
+            if (file := self.journal.file(self.identity, name)) is not None:
+                tracker.log_artifact(file, "audit")
+        summary = f"of what came new, {counted_misfits(counts)}" if counts["pairs"] else "no new captions"
+        say(f"audit by version {counts['champion']}: {summary}")
+        if counts["pairs"] >= _FEWEST and counts["misfits"] > limit * counts["pairs"]:
+            raise StageError(
+                f"{summary}, more than retrain.audit_limit ({limit:.0%}): look at "
+                f"{self.journal.of(self.identity) / SHEET}; correct the data, or raise the limit"
+            )
+        return {**counts, "summary": summary}
+
+    def left_out(self) -> Path | None:
+        """Write the pairs that training leaves out, and return their file; None if there are none.
+
+        They are those of `training.leave_out`, those of the last retraining whose captions are still there and not new,
+        and the misfits among the new ones.
+        """
+        from pipelines.evaluation.audit import TABLE
+
+        before = self.journal.file(self.last["identity"], LEFT_OUT) if self.last is not None else None
+        files = (before, self.config.training.leave_out, self.journal.file(self.identity, TABLE))
+        named = [named_pairs(file) if file is not None else set() for file in files]
+        chosen = ((named[0] - self._new) | named[1] | named[2]) & set(self._is_new)
+        if not chosen:
+            return None
+        file = self.journal.of(self.identity) / LEFT_OUT
+        write_pairs(file, sorted(chosen))
+        self.journal.keep_files(self.identity, LEFT_OUT)
+        return file
+
+    def _judged(self, champion: int) -> dict[str, Any]:
+        from pipelines.evaluation.audit import SHEET, TABLE, PairJudge, write_misfits
+
+        metas = enumerate(captions_reader(self.config.mirror, *self._train).metas())
+        new = {image for image, _ in self._new}
+        images = [number for number, meta in metas if meta["image_id"] in new]
+        pairs = []
+        if images:
+            _, model = find_model(f"{self.config.registered_model}/{champion}", self.config.tracking_uri)
+            with self.config.mirror.pinned(*self.shards.values()):
+                check_outputs(*self.shards.values())
+                judged = PairJudge(self.config, self.shards, model, self.config.retrain.audit_loss).judge(images)
+            pairs = [pair for pair in judged if pair.ids in self._new]
+        folder = self.journal.of(self.identity)
+        folder.mkdir(parents=True, exist_ok=True)
+        counts = {**write_misfits(pairs, folder, "New images with captions that fit badly"), "champion": champion}
+        self.journal.keep_files(self.identity, TABLE, SHEET)
+        self.journal.keep_audit(self.identity, counts)
+        return counts
+
+    @property
+    def _train(self) -> tuple[Path, str]:
+        return self.shards[self.config.dataset.train_split], self.config.features.member
+
+    @cached_property
+    def _is_new(self) -> dict[Pair, bool]:
+        """Whether the last retraining lacked each caption of the training split; of archives all are new."""
+        split = self.config.dataset.train_split
+        before = None if self.last is None else self.journal.data(self.last["identity"], split)
+        reader = captions_reader(self.config.mirror, *self._train)
+        texts = zip(pairs_of(reader), reader.texts(), strict=True)
+        return {pair: before is None or not before.has_caption(*pair, text) for pair, text in texts}
+
+    @cached_property
+    def _new(self) -> set[Pair]:
+        return {pair for pair, is_new in self._is_new.items() if is_new}

@@ -1,0 +1,76 @@
+"""Captions that training leaves out: a CSV file that names them, and the numbers of those that stay, for the workers.
+
+A row names a caption by the columns `image_id` and `caption_id`; other columns are for people. `pipelines/audit.py`
+writes such files.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.runtime.stage import StageError
+from preprocessing.shards.reader import ShardReader
+from preprocessing.storage.atomic import write_bytes_atomic
+
+KEPT = "kept.npy"
+_IDS = ("image_id", "caption_id")
+
+Pair = tuple[str, str]
+"""The ids of an image and of a caption."""
+
+
+def named_pairs(path: Path) -> set[Pair]:
+    """Read the pairs that a file names; StageError if it is not such a file."""
+    try:
+        # Ids may be names of files, whose bytes need not be UTF-8.
+        with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+            pairs = {(row[_IDS[0]], row[_IDS[1]]) for row in csv.DictReader(file, strict=True)}
+        if any(None in pair for pair in pairs):
+            raise ValueError("a row is too short")
+        return pairs
+    except (OSError, ValueError, KeyError, csv.Error) as error:
+        raise StageError(
+            f"train: training.leave_out: {path} is not a CSV file in UTF-8 with the columns image_id and caption_id "
+            f"({type(error).__name__}: {error}); correct it, or leave it out"
+        ) from error
+
+
+def write_pairs(path: Path, rows: Iterable[Sequence[str]], more: Sequence[str] = ()) -> None:
+    """Write such a file: a row has the two ids, then the values of the other columns."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow((*_IDS, *more))
+    writer.writerows(rows)
+    write_bytes_atomic(path, text.getvalue().encode(errors="surrogateescape"))
+
+
+def pairs_of(reader: ShardReader) -> Iterator[Pair]:
+    """Yield the pairs of a split, in the order of its captions."""
+    for record in reader.metas():
+        yield from ((record["image_id"], caption["caption_id"]) for caption in record["captions"])
+
+
+def keep_captions(path: Path, reader: ShardReader, directory: Path) -> int:
+    """Write the numbers of the captions that a file does not name into a run's directory; returns how many stay.
+
+    StageError if the file names none of the split: it belongs to other data.
+    """
+    left_out = named_pairs(path)
+    kept_C = np.array([number for number, pair in enumerate(pairs_of(reader)) if pair not in left_out], np.int64)
+    if left_out and len(kept_C) == reader.num_captions:
+        raise StageError(
+            f"train: training.leave_out: {path} names {len(left_out):,} captions, none of which is in the training "
+            "split: name the file of this data set, or leave it out"
+        )
+    np.save(directory / KEPT, kept_C, allow_pickle=False)
+    return len(kept_C)
+
+
+def kept_captions(directory: Path) -> npt.NDArray[np.int64] | None:
+    """Return the numbers in a run's directory, in ascending order; None if no caption is left out."""
+    path = directory / KEPT
+    return np.load(path, allow_pickle=False) if path.exists() else None

@@ -1,0 +1,128 @@
+"""The judgement of pairs by a model, against its gallery; the table and the sheet of what fits badly."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipelines.config import PipelineConfig, load_config
+from pipelines.evaluation import audit
+from pipelines.evaluation.audit import SHEET, TABLE, AuditedPair, PairJudge, audit_by_model, write_misfits
+from pipelines.evaluation.commands import audit_main
+from pipelines.evaluation.named_models import NamedModel
+from pipelines.inference.feature_check import write_feature_key
+from pipelines.retrieval.gallery import build_gallery
+from pipelines.runtime.stage import StageError
+from pipelines.stages.extract import plan as extract
+from pipelines.training.left_out import named_pairs
+from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.datasets.record import Caption, Record
+from preprocessing.shards.reader import ShardReader
+from tests.pipelines.evaluation.test_evaluator import SPECIFICATION
+from tests.pipelines.stages.extract.test_checks import make
+from vse_core.models import build_model
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> PipelineConfig:
+    """A configuration whose splits are extracted."""
+    sizes = ["dataset.images={train: 8, dev: 5}", "features.shard_size=3", "training.batch_size=8"]
+    config = load_config(None, [f"work_dir={tmp_path}/work", *sizes])
+    extract._summary.cache_clear()
+    make(config)
+    return config
+
+
+@pytest.fixture
+def model(config: PipelineConfig, tmp_path: Path) -> Path:
+    """A model of random weights for these splits."""
+    directory = tmp_path / "model"
+    directory.mkdir()
+    reader = ShardReader(extract.plan(config, {}).outputs["train"], "grid")
+    words = Vocabulary.build(reader.texts(), 1)
+    torch.manual_seed(0)
+    build_model(**SPECIFICATION | {"feature_dim": 3, "vocabulary_size": len(words)}).eval().save(directory)
+    words.save(directory / words.FILE)
+    return directory
+
+
+def test_pairs_are_judged_as_the_similarities_of_a_gallery_say(config: PipelineConfig, model: Path) -> None:
+    """Of some images alone, and the numbers are those of all."""
+    shards = extract.plan(config, {}).outputs
+    judge = PairJudge(config, shards, model, 0.25)
+    similarities = {}
+    for split in ("train", "dev"):
+        gallery = build_gallery(
+            judge._texts.model, ShardReader(shards[split], "grid"), judge._texts.caption_encoder, ""
+        )
+        similarities[split] = [
+            [float(gallery.images_BKD[image, 0] @ gallery.texts_CD[number])
+             for number, (owner, _) in enumerate(gallery.captions) if owner == image]
+            for image in range(len(gallery.records))
+        ]  # fmt: skip
+    good = sorted(value for image in similarities["dev"] for value in image)
+    means = sorted(sum(image) / len(image) for image in similarities["dev"])
+
+    def fit(image: list[float], value: float) -> float:
+        mean = sum(image) / len(image)
+        shares = ([other <= at + 1e-6 for other in all_] for at, all_ in ((value, good), (mean, means)))
+        return min(sum(share) / len(share) for share in shares)
+
+    found = judge.judge([1, 6, 7])
+    expected = [(value, fit(similarities["train"][image], value)) for image in (1, 6, 7)
+                for value in similarities["train"][image]]  # fmt: skip
+    assert [pair.similarity for pair in found] == pytest.approx([value for value, _ in expected], abs=1e-5)
+    assert [pair.fit for pair in found] == pytest.approx([share for _, share in expected], abs=1e-5)
+    assert {pair.record.image_id for pair in found} == {judge.reader.meta(image)["image_id"] for image in (1, 6, 7)}
+
+
+def test_the_table_and_the_sheet_name_the_misfits_the_worst_first(tmp_path: Path) -> None:
+    records = [
+        Record(f"i{i}", f"/nowhere/{i}.jpg", "train", tuple(Caption(f"{i}#{n}", f"t{i}{n}") for n in (0, 1)))
+        for i in range(3)
+    ]
+    fits = [[0.5, 0.02], [0.01, 0.03], [0.7, 0.9]]
+    pairs = [
+        AuditedPair(record, caption, fit - 0.1, fit, fit <= 0.04)
+        for record, values in zip(records, fits, strict=True)
+        for caption, fit in zip(record.captions, values, strict=True)
+    ]
+    counts = write_misfits(pairs, tmp_path, "Worst")
+    assert counts == {"pairs": 6, "misfits": 3, "images": 3, "misfit_images": 1}
+    with (tmp_path / TABLE).open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["image_id"], row["caption_id"], row["caption"]) for row in rows] == [
+        ("i1", "1#0", "t10"),
+        ("i0", "0#1", "t01"),
+        ("i1", "1#1", "t11"),
+    ]
+    assert named_pairs(tmp_path / TABLE) == {("i1", "1#0"), ("i0", "0#1"), ("i1", "1#1")}
+    page = (tmp_path / SHEET).read_text()
+    assert page.index("i1: 2 of 2 captions fit badly") < page.index("i0: 1 of 2 captions fit badly")
+    assert "i2" not in page
+
+
+def test_a_model_that_has_seen_the_pairs_is_refused(
+    config: PipelineConfig, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = {"extract": extract.plan(config, {})}
+    monkeypatch.setattr(audit, "run_stages", lambda *_: plans)
+    monkeypatch.setattr(audit, "tags_of", lambda *_: {"vse.data_fingerprint": plans["extract"].fingerprint})
+    with pytest.raises(StageError, match="shop/3 was trained on these very pairs"):
+        audit_by_model(NamedModel("shop/3", config, model), 0.05)
+    write_feature_key(model, "pyramid")
+    monkeypatch.setattr(audit, "tags_of", lambda *_: {})
+    with pytest.raises(StageError, match="trained on the features 'pyramid'"):
+        audit_by_model(NamedModel("shop/3", config, model), 0.05)
+
+
+def test_the_standard_cannot_be_audited_by_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["audit.py", "model", "--split", "dev"])
+    with pytest.raises(SystemExit):
+        audit_main()
+    assert "dev" in capsys.readouterr().err

@@ -1,0 +1,135 @@
+"""Which pairs a retraining audits, what it leaves out, and when it stops; the judgement itself is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from pipelines.config import PipelineConfig, load_config
+from pipelines.evaluation import audit
+from pipelines.evaluation.audit import SHEET, TABLE, AuditedPair
+from pipelines.retraining import new_pairs
+from pipelines.retraining.journal import Journal
+from pipelines.retraining.new_pairs import LEFT_OUT, NewPairs
+from pipelines.runtime.stage import StageError
+from pipelines.stages.extract import plan as extract
+from pipelines.training.left_out import named_pairs, pairs_of, write_pairs
+from preprocessing.datasets import build_dataset
+from preprocessing.datasets.record import Caption, Record
+from preprocessing.extraction.split_hashes import DataManifest
+from preprocessing.shards.reader import ShardReader
+from tests.pipelines.stages.extract.test_checks import make
+from tests.pipelines.training.by_hand import Quiet
+
+LAST, NOW = "aa" * 32, "bb" * 32
+
+
+class Logged(Quiet):
+    """A tracker that keeps metrics and the names of artifacts."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, float] = {}
+        self.artifacts: list[str] = []
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        self.metrics |= metrics
+
+    def log_artifact(self, path: Path, folder: str = "") -> None:
+        self.artifacts.append(path.name)
+
+
+class Judge:
+    """Finds every second caption unfit, and counts how often it is asked."""
+
+    asked: ClassVar[list[list[int]]] = []
+
+    def __init__(self, config: PipelineConfig, shards: Mapping[str, Path], model: Path, loss: float) -> None:
+        self.reader = ShardReader(shards["train"], "grid")
+
+    def judge(self, images: list[int]) -> list[AuditedPair]:
+        self.asked.append(images)
+        captions = [
+            (Record(meta["image_id"], "/nowhere.jpg", "train", ()), Caption(caption["caption_id"], caption["text"]))
+            for meta in map(self.reader.meta, images)
+            for caption in meta["captions"]
+        ]
+        return [AuditedPair(*pair, 0.1, 0.1, number % 2 == 0) for number, pair in enumerate(captions)]
+
+
+def configured(tmp_path: Path, images: int, *overrides: str) -> PipelineConfig:
+    sizes = [f"dataset.images={{train: {images}, dev: 5}}", "features.shard_size=3", "training.batch_size=8"]
+    config = load_config(None, [f"work_dir={tmp_path}/work", *sizes, *overrides])
+    extract._summary.cache_clear()
+    make(config)
+    return config
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    monkeypatch.setattr(audit, "PairJudge", Judge)
+    monkeypatch.setattr(new_pairs, "find_model", lambda reference, uri: (reference, Path("model")))
+    Judge.asked = []
+    return Judge.asked
+
+
+def began(config: PipelineConfig, identity: str) -> Journal:
+    """The journal in which a retraining has these data."""
+    journal = Journal(config.work_dir / "retrain", config.mirror)
+    dataset = build_dataset(config.dataset.format, **config.dataset.options())
+    journal.keep_data(identity, "train", DataManifest.of(dataset, "train"))
+    return journal
+
+
+def new_pairs_of(config: PipelineConfig, journal: Journal) -> NewPairs:
+    return NewPairs(config, journal, NOW, {"identity": LAST}, extract.plan(config, {}).outputs)
+
+
+def audited(config: PipelineConfig, journal: Journal, tracker: Logged | None = None) -> dict[str, Any]:
+    return new_pairs_of(config, journal).audit(2, tracker or Logged())
+
+
+def test_what_came_new_is_judged_once_and_its_misfits_are_left_out(tmp_path: Path, judged: list[list[int]]) -> None:
+    """With those that the last retraining left out."""
+    journal = began(configured(tmp_path, 8), LAST)
+    config = configured(tmp_path, 10)
+    pairs = list(pairs_of(ShardReader(extract.plan(config, {}).outputs["train"], "grid")))
+    write_pairs(journal.of(LAST) / LEFT_OUT, [pairs[3], ("gone", "gone#0")])
+    logged = Logged()
+    counts = audited(config, journal, logged)
+    assert {name: counts[name] for name in ("pairs", "misfits", "images", "champion")} == {
+        "pairs": 10,
+        "misfits": 5,
+        "images": 2,
+        "champion": 2,
+    }
+    assert "5 of 10 captions fit badly (50.0%)" in counts["summary"]
+    assert logged.metrics == {"retrain/audit_pairs": 10, "retrain/audit_misfits": 5, "retrain/audit_misfit_images": 0}
+    assert logged.artifacts == [TABLE, SHEET]
+    assert audited(config, journal) == counts
+    assert judged == [[8, 9]]
+    file = new_pairs_of(config, journal).left_out()
+    assert file is not None
+    assert named_pairs(file) == {pairs[3], *pairs[40:50:2]}
+
+
+def test_without_anything_new_no_model_is_loaded(tmp_path: Path, judged: list[list[int]]) -> None:
+    config = configured(tmp_path, 8)
+    journal = began(config, LAST)
+    assert audited(config, journal)["summary"] == "no new captions"
+    assert judged == []
+    assert new_pairs_of(config, journal).left_out() is None
+
+
+def test_too_many_misfits_stop_the_retraining_each_time_until_the_limit_is_raised(
+    tmp_path: Path, judged: list[list[int]]
+) -> None:
+    journal = began(configured(tmp_path, 3), LAST)
+    config = configured(tmp_path, 23)
+    for _ in range(2):
+        with pytest.raises(StageError, match=r"50 of 100 captions fit badly \(50.0%\).*audit_limit \(30%\)"):
+            audited(config, journal)
+    assert audited(configured(tmp_path, 23, "retrain.audit_limit=0.5"), journal)["misfits"] == 50
+    assert len(judged) == 1
