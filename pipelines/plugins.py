@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from pipelines.kinds import KINDS
 from pipelines.schema.error import ConfigError
 from pipelines.schema.fields import Strict
 from pipelines.schema.variants import FAMILIES, Named
@@ -40,6 +39,9 @@ VARIABLE = "VSE_PLUGINS"
 
 STAGES: list[Any] = []
 """The stages that plugins have added."""
+
+KINDS: list[Any] = []
+"""The kinds of models that plugins have added."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ import yaml
 
 from pipelines import plugins
 from pipelines.config import ConfigError, PipelineConfig, load_config
-from pipelines.kinds import KINDS
 from pipelines.runtime.stage import manifest_in
 from pipelines.schema.variants import FAMILIES
 from pipelines.stages.extract import run as extract
@@ -56,9 +55,9 @@ def unloaded() -> Iterator[None]:
     tables: list[dict[Any, Any]] = [variants.classes for variants in FAMILIES.values()]
     tables += [DATASET_FORMATS, EXTRACTORS, registry._ADDED, registry._ORIGINS, plugins._LOADED]
     before = [dict(table) for table in tables]
-    kinds, stages = list(KINDS), list(plugins.STAGES)
+    kinds, stages = list(plugins.KINDS), list(plugins.STAGES)
     yield
-    KINDS[:], plugins.STAGES[:] = kinds, stages
+    plugins.KINDS[:], plugins.STAGES[:] = kinds, stages
     for table, content in zip(tables, before, strict=True):
         for key in table.keys() - content.keys():
             del table[key]

@@ -16,7 +16,7 @@ from pipelines.config.layers import Layer, file_layers, merged, override_layer, 
 from pipelines.config.messages import explain
 from pipelines.config.model import ModelConfig, VocabularyConfig
 from pipelines.config.training import GRAPH_PROTOCOLS, EvaluationConfig, TrainingConfig, TrainingSettings
-from pipelines.kinds import KINDS, LossConfig, trained_kind
+from pipelines.kinds import LossConfig, known_kinds, trained_kind
 from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
 from pipelines.plugins import load_plugins
@@ -245,7 +245,7 @@ class PipelineConfig(Strict):
 
     def _kind_misfits(self) -> Iterator[str]:
         loss, text = self.loss.name, self.model.text.name
-        for kind in KINDS:
+        for kind in known_kinds():
             if kind.text is not None and (loss == kind.loss) != (text == kind.text):
                 yield (
                     f"loss.name: {kind.loss!r} goes with {kind.title}'s model (model.text.name {kind.text!r}); got "

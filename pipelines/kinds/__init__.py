@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+from pipelines import plugins
 from pipelines.kinds.adversarial import VSE_C, VseCLoss
 from pipelines.kinds.hierarchical import HGR, HierarchicalLoss, LevelImageEncoderConfig, RoleGraphTextEncoderConfig
 from pipelines.kinds.kind import TWO_TOWERS, ModelKind
@@ -18,9 +19,6 @@ from pipelines.schema.encoders import (
 from pipelines.schema.losses import AdoptLoss, InfoNceLoss, MultiViewLoss, SigmoidLoss, TripletLoss
 from pipelines.schema.variants import Variants
 from preprocessing.reading import damage_as, parse_json
-
-KINDS: list[ModelKind] = [VSE_C, UNIVSE, HGR]
-"""The kinds that have settings of their own, to which plugins add; all other models are two-tower models."""
 
 ImageEncoderConfig = Annotated[
     FeatureImageEncoderConfig
@@ -46,13 +44,18 @@ LossConfig = Annotated[
 ]
 
 
+def known_kinds() -> list[ModelKind]:
+    """Return the kinds with settings of their own, those of plugins last; all other models are two-tower models."""
+    return [VSE_C, UNIVSE, HGR, *plugins.KINDS]
+
+
 def trained_kind(loss: str) -> ModelKind:
     """Return the kind of the models that are trained with a loss, by its name."""
-    return next((kind for kind in KINDS if kind.loss == loss), TWO_TOWERS)
+    return next((kind for kind in known_kinds() if kind.loss == loss), TWO_TOWERS)
 
 
 def saved_kind(model: Path) -> ModelKind:
     """Return the kind of a saved model, by its directory; ValueError if it holds no model."""
     with damage_as(ValueError, f"{model} holds no model", "restore the folder"):
         text = parse_json((model / "model.json").read_bytes())["text"].get("name")
-    return next((kind for kind in KINDS if kind.text is not None and kind.text == text), TWO_TOWERS)
+    return next((kind for kind in known_kinds() if kind.text is not None and kind.text == text), TWO_TOWERS)
