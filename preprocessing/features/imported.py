@@ -3,13 +3,13 @@
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from typing import Any
 
 from preprocessing.datasets.tar_members import TarMember
-from preprocessing.features.butd.tsv import ButdTsv, Place
+from preprocessing.features.butd.tsv import ButdTsv
 from preprocessing.features.extractor import ExtractorError, RegionFeatures
 from preprocessing.features.images import ImageError
 
@@ -20,8 +20,6 @@ NO_FEATURES = "no features of this image in the source"
 # COCO's file names, and its ids padded with zeros.
 _COCO = re.compile(r"(?:COCO_[a-z]+\d+_)?0*(\d+)")
 _ENDINGS = (".jpg", ".jpeg", ".png")
-
-AnyPlace = TypeVar("AnyPlace")
 
 
 class ImportedExtractor:
@@ -44,7 +42,7 @@ class ImportedExtractor:
         """Return the published regions of the image of a URI."""
         with self._lock:
             source, places = self._opened
-        found = places.get(_key(uri))
+        found = places.get(image_key(uri))
         if found is None:
             raise ImageError(NO_FEATURES)
         return source.read(found[1])
@@ -63,7 +61,7 @@ class ImportedExtractor:
         return {"extractor": "imported", "version": _VERSION, "form": _FORM, "files_sha256": digest}
 
     @cached_property
-    def _opened(self) -> tuple[ButdTsv, dict[str, tuple[str, Place]]]:
+    def _opened(self) -> tuple[ButdTsv, dict[str, tuple[str, Any]]]:
         source = ButdTsv(self._path)
         places = by_image_key(source.places(), str(self._path))
         if not places:
@@ -77,37 +75,32 @@ def image_key(name: str) -> str:
     The name without folders and ending; of COCO's names and of numbers the number alone, without leading zeros:
     `COCO_val2014_000000000042.jpg`, `000000000042` and `42` are one image.
     """
-    stem = PurePath(name).name
+    member = TarMember.parse(name)
+    stem = PurePath(name if member is None else member.name).name
     while stem.lower().endswith(_ENDINGS):
         stem = stem.rpartition(".")[0]
     number = _COCO.fullmatch(stem)
     return number[1] if number else stem
 
 
-def by_image_key(
-    places: Iterable[tuple[str, AnyPlace]], where: str, key: Callable[[str], str] = image_key
-) -> dict[str, tuple[str, AnyPlace]]:
+def by_image_key(places: Iterable[tuple[str, Any]], where: str) -> dict[str, tuple[str, Any]]:
     """Return names with their places by the names' keys; of a name that is there twice the last place counts.
 
     Raises ExtractorError, which says `where`, for two names of one key: both images would get the features of one.
     """
-    found: dict[str, tuple[str, AnyPlace]] = {}
+    found: dict[str, tuple[str, Any]] = {}
     for name, place in places:
-        other, _ = found.get(key(name), (name, place))
+        key = image_key(name)
+        other, _ = found.get(key, (name, place))
         if other != name:
             raise ExtractorError(
                 f"{where}: {other} and {name} count as one image, which would get the features of either; folders, "
                 "endings and leading zeros do not tell images apart: rename one of them"
             )
-        found[key(name)] = (name, place)
+        found[key] = (name, place)
     return found
 
 
 def check_image_names(uris: Iterable[str]) -> None:
     """Raise ExtractorError if two images of a data set would get the features of one."""
-    by_image_key(((uri, None) for uri in uris), "the data set", _key)
-
-
-def _key(uri: str) -> str:
-    member = TarMember.parse(uri)
-    return image_key(uri if member is None else member.name)
+    by_image_key(((uri, None) for uri in uris), "the data set")

@@ -62,7 +62,10 @@ def canonical(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _canonical_file(weights: str) -> dict[str, Tensor]:
     path = _located(weights)
     with damage_as(ExtractorError, f"weights {path} are not those of this detector", f"use {SOURCES}"):
-        return canonical(_read(path))
+        state = read_weights(path)
+        if not is_state(state):
+            raise ExtractorError(f"weights {path} hold no tensors by name; use {SOURCES}")
+        return canonical(state)
 
 
 def _located(weights: str) -> Path:
@@ -80,14 +83,3 @@ def _located(weights: str) -> Path:
     remedy = f"check the name and the network, or download them elsewhere and name the file. Weights are: {SOURCES}"
     with damage_as(ExtractorError, f"weights {weights!r} cannot be had from the hub", remedy):
         return _located(snapshot_download(weights, allow_patterns=list(_FILES)))
-
-
-def _read(path: Path) -> dict[str, Tensor]:
-    content = read_weights(path)
-    # Training code keeps records of its own next to the tensors, which then are one entry of several.
-    if isinstance(content, dict) and isinstance(content.get("model"), dict):
-        content = content["model"]
-    if not is_state(content):
-        raise ExtractorError(f"weights {path} hold no tensors by name; use {SOURCES}")
-    tensors: dict[str, Tensor] = content
-    return tensors
