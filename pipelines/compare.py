@@ -4,7 +4,7 @@ python pipelines/compare.py --config pipelines/config/data/flickr8k.yaml flickr8
 
 Both are evaluated on the split of the configuration if they have not been. A difference of a metric comes with its
 95 % interval and the chance to see one as large between equally good models, from a paired bootstrap over the images.
-The table of all queries goes to MLflow, those first in which the first model is furthest ahead. Models of other
+The table of all queries goes to MLflow, those first in which the first model leads most. Models of other
 features of the same images name the configuration of these features:
 
     python pipelines/compare.py --config regions.yaml regions/1 grids/1 --second-config grids.yaml

@@ -1,7 +1,7 @@
 """Serve a registered model: a search page and its interface, on Ray Serve.
 
 python pipelines/serve.py --model flickr8k
-python pipelines/serve.py --model flickr8k --follow                       # takes up new champions while it runs
+python pipelines/serve.py --model flickr8k --follow                       # changes to new champions while it runs
 python pipelines/serve.py --model flickr8k --host 0.0.0.0 --replicas 4    # with VSE_SERVE_TOKEN set
 
 It listens to this machine only, unless a token is set that clients have to carry. /docs describes the interface.

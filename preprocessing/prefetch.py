@@ -1,4 +1,4 @@
-"""Run an iterator ahead of its consumer in a background thread."""
+"""Prefetch the items of an iterator in a background thread."""
 
 from collections import deque
 from collections.abc import Generator, Iterator

@@ -18,7 +18,7 @@ _EPOCH_BITS = 64 - _SAMPLE_BITS - _STREAM_BITS
 
 
 class Stream(IntEnum):
-    """What is drawn for a sample of a training; one each, so that switching one off leaves the others as they were."""
+    """The draws of a sample of a training; one stream each, so that without one the others stay as they were."""
 
     SIZE = 0  # regions or grids that are left out
     CAPTION = 1  # tokens that are masked, replaced or deleted

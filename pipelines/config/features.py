@@ -170,7 +170,7 @@ class ImageFeatures(DecodedFeatures):
 
 
 class PrecomputedFeatures(FeatureSettings):
-    """Features that the data set brings along."""
+    """Features that are part of the data set."""
 
     member: ClassVar[str] = "region"
     extractor: Literal["precomputed"]

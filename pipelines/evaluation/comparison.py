@@ -35,7 +35,7 @@ def compare(models: Models, config: PipelineConfig) -> StageReport:
     """Compare the recalls of two evaluated models, and print the differences; the configuration is the first one's.
 
     The run in MLflow has under ``SPLIT/difference/``: ``rsum``, ``rsum_low``, ``rsum_high``, ``rsum_p`` and so on for
-    every recall; and all queries with the ranks by both models, those first in which the first model is furthest ahead.
+    every recall; and all queries with the ranks by both models, those first in which the first model leads most.
     Raises StageError if the two were not evaluated on the same images and captions.
     """
     content = {"version": VERSION, "models": [model.directory.name for model in models]}

@@ -64,7 +64,7 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
         "version": VERSION,
         "model": file_digest(model / WEIGHTS),
         "features": plans["extract"].fingerprint,
-        # Of several in the same shards.
+        # Shards may have several features.
         "reads": config.features.member,
         **evaluation_content(config, plans),
     }

@@ -23,7 +23,7 @@ ONNX, CARD = "onnx", "README.md"
 _CARD_HEADER = (
     "---\nlibrary_name: vse-pipeline\npipeline_tag: sentence-similarity\ntags: [image-text-retrieval, vse]\n---\n\n"
 )
-# Embeddings have unit length: what differs more than this is no rounding.
+# Embeddings have unit length: a larger difference does not come from rounding.
 TOLERANCE = 1e-4
 _BIAS = """
 Some items are near every query. `images_bias.onnx` and `texts_bias.onnx` take `embeddings` of images or texts that are
@@ -92,7 +92,7 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
     except ValueError as error:
         raise StageError(f"{name} cannot be exported: {error}") from error
     if not kind.has_embeddings:
-        raise StageError(f"{name}: {kind.title} compares an image with a text anew for each pair and has no vectors "
+        raise StageError(f"{name}: {kind.title} compares each image with each text and has no vectors "
                          "to export; export a two-tower model or UniVSE")  # fmt: skip
     parts: tuple[str, ...] = ("model", "extractor")
     parts += (CORRECTION,) if (bundle / CORRECTION).is_dir() else ()

@@ -42,7 +42,7 @@ def _prepare(
     _write_tokens(run, train.reader, caption_encoder)
     facts |= {
         "adversarial_captions": report.adversarials,
-        # Of three attacks on every caption.
+        # Three attacks change every caption.
         "adversarial_attacks": report.captions,
         "adversarial_attacks_impossible": report.impossible,
     }

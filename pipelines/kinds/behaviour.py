@@ -1,4 +1,4 @@
-"""What the kinds of models do: how training is prepared, how a step calls the model, what reads its captions.
+"""The behaviour of a kind of model: how training is prepared, how a step calls the model, what reads its captions.
 
 B captions of a batch, C of a split, L tokens.
 """

@@ -30,7 +30,7 @@ class ModelKind:
 
     @property
     def behaviour(self) -> Behaviour:
-        """What the kind does in training and evaluation."""
+        """The behaviour of the kind in training and evaluation."""
         behaviour: Behaviour = importlib.import_module(self.module).BEHAVIOUR
         return behaviour
 

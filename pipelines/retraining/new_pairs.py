@@ -20,7 +20,7 @@ from pipelines.training.left_out import Pair, named_pairs, pairs_of, write_pairs
 from pipelines.training.readers import captions_reader
 
 LEFT_OUT = "left_out.csv"
-# Of fewer new pairs a share says little.
+# A share of fewer new pairs says little.
 _FEWEST = 100
 
 

@@ -34,7 +34,7 @@ def disk_errors(work: str, folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # That of a copied folder has what happened to each file.
+        # The error of a copied folder has what happened to each file.
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error
         if not (is_disk_error(error) or isinstance(error, shutil.Error)):
             raise

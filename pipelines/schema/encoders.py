@@ -22,7 +22,7 @@ DUAL_ENCODER = "dual_encoder"
 _Weights = Annotated[str, AfterValidator(folder_or_hub_name)]
 _DUAL_WEIGHTS = Field(description="local folder of transformers, or a name on the hub (openai/clip-vit-base-patch32)")
 
-# Those of vse_core.encoders.resnet, which takes seconds to import.
+# As in vse_core.encoders.resnet, which takes seconds to import.
 RESNETS = (
     "resnet50",
     "resnet101",
@@ -167,7 +167,7 @@ class BackboneImageEncoderConfig(ImageEncoder):
         if self.weights is None and self.architecture is None:
             yield "needs weights, or an architecture to be trained from scratch"
         if self.weights is not None and isinstance(self.architecture, dict):
-            yield "has weights, which bring their architecture along; leave out the one given"
+            yield "has weights, which have an architecture; leave out the one given"
 
 
 class LoraConfig(Strict):

@@ -50,7 +50,7 @@ class Duration:
 
 
 def absolute(path: Path) -> Path:
-    """Make a path absolute; ValueError if no file can have it, or the home it begins with is nobody's here."""
+    """Make a path absolute; ValueError if no file can have it, or the user whose home it begins with does not exist."""
     if any(len(os.fsencode(name)) > _LONGEST_NAME for name in path.parts):
         raise ValueError(f"a name in {path!s:.60}... has more bytes than a file's may have, at most {_LONGEST_NAME}")
     try:
@@ -111,7 +111,7 @@ Float = Annotated[float, BeforeValidator(_number), AfterValidator(_bounded)]
 Size = Annotated[Int, Field(gt=0, le=65_536)]
 # Divisor of similarities: what lies outside makes all of them equal, or infinite in float32.
 Temperature = Annotated[Float, Field(ge=1e-3, le=100)]
-# Of a part of a loss.
+# The weight of a part of a loss.
 Weight = Annotated[Float, Field(ge=0, le=1e3)]
 # Ray's resources: hundredths of a core, and of a GPU either a share or a whole number.
 Cpus = Annotated[Float, Field(ge=0.01)]

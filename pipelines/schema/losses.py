@@ -24,7 +24,7 @@ class Loss(Strict):
 class MarginLoss(Loss):
     """Settings of the losses with a margin, which begin with all negatives and go over to the hardest."""
 
-    # Of the values that a step reports, those whose sum has a plateau.
+    # The values reported by a step whose sum has a plateau.
     plateau_values: ClassVar[tuple[str, ...]] = ("loss",)
 
     margin: Float = Field(gt=0, le=2, description="margin in cosine similarity (VSE++, VSE-infinity and UniVSE: 0.2)")

@@ -1,4 +1,4 @@
-"""What is missing of pretrained weights on this machine, before any work; names on the hub are asked later."""
+"""Missing files of pretrained weights on this machine, before any work; names on the hub are asked later."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -141,7 +141,7 @@ def require_single(request: Request) -> None:
 def invalid(error: RequestValidationError) -> RequestError:
     """Return the first error without the client's input, which may be long."""
     first = error.errors()[0]
-    # Of "body" or "query", and the keys within; the name of an unknown key may be long as well.
+    # It begins with "body" or "query", then come keys; the name of an unknown key may be long as well.
     place = ".".join(str(part) for part in first["loc"][1:])[:60]
     if first["type"] == "json_invalid":
         return RequestError(400, f"the body is not JSON: {first['ctx']['error']}")

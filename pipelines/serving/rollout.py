@@ -18,7 +18,7 @@ _STATE_SECONDS, _NEWS_SECONDS = 1.0, 10.0
 
 
 class Served(NamedTuple):
-    """What replicas load: a model, or the folder of a gallery with its model and its revision.
+    """The model that replicas load, or the folder of a gallery with its model and its revision.
 
     `version` is NAME/VERSION, or the folder of a bundle.
     """
@@ -82,7 +82,7 @@ def find_served(reference: str, tracking_uri: str) -> Served:
 class Rollout:
     """The replicas of a service, which change to another version one by one while the others answer.
 
-    `follows` is the reference whose meaning is taken up, None if nothing is.
+    `follows` is the reference whose new meaning is served, None if nothing else ever is.
     """
 
     def __init__(self, served: Served, replicas: Replicas, tracking_uri: str, follows: str | None) -> None:

@@ -30,6 +30,6 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument(
         "--gpus-per-replica", type=number_in(float, 0, 1), default=0, help="share of a GPU for each (default 0)"
     )
-    follow = "take up a new champion, or a gallery that was indexed again, while the service runs"
+    follow = "change to a new champion, or a gallery that was indexed again, while the service runs"
     parser.add_argument("--follow", action="store_true", help=follow)
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""What a stage of the pipeline is: what it says of itself, and where its work is."""
+"""A stage of the pipeline: its description of itself, and where its work is."""
 
 import importlib
 from collections.abc import Callable

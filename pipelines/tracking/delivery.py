@@ -1,4 +1,4 @@
-"""What a run has logged, sent to MLflow in few requests; importing this takes seconds."""
+"""Delivery to MLflow in few requests; importing this takes seconds."""
 
 from __future__ import annotations
 

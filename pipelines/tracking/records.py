@@ -1,4 +1,4 @@
-"""What a run has logged, as records: in memory, on disk, and on their way to MLflow."""
+"""Records of what a run has logged: in memory, on disk, and on their way to MLflow."""
 
 from __future__ import annotations
 

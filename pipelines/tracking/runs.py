@@ -56,8 +56,8 @@ class PipelineRuns:
     """The MLflow runs of one pipeline: the parent, and a child for each stage that works.
 
     Their ids are kept in `<work_dir>/pipelines/<fingerprint>/run.json`, so that a killed pipeline resumes its runs.
-    Those of another killed pipeline that no process has resumed are ended as KILLED; locks, which the kernel releases
-    with their processes, show which ones are alive. As a context it holds the pipeline's own lock.
+    The runs of another killed pipeline that no process has resumed are ended as KILLED; locks, which the kernel
+    releases with their processes, show which ones are alive. As a context it holds the pipeline's own lock.
 
     The parent's run is by default named after the experiment and the fingerprint; it stands below the run `within`, if
     any. Raises TrackingError if MLflow does not answer, or the experiment has been deleted there.

@@ -77,7 +77,7 @@ class SearchConfig(Strict):
 
     @property
     def domains(self) -> dict[str, Domain]:
-        """What is drawn from: the space, or the names of the rows."""
+        """The domains that are drawn from: the space, or the names of the rows."""
         return {ROW: Domain(values=tuple(self.rows))} if self.rows else self.space
 
     @property

@@ -7,7 +7,7 @@ Ids = npt.NDArray[np.int32]
 WordNumbers = npt.NDArray[np.int16]
 Draws = npt.NDArray[np.float64]
 
-# Of all tokens, or words: 20 % are touched; of those one half is masked, one tenth replaced at random, the rest deleted
+# 20 % of all tokens, or words, are touched: one half of these is masked, one tenth replaced at random, the rest deleted
 # (VSE-infinity's code).
 _MASK_BELOW = 0.2 * 0.5
 _RANDOM_BELOW = 0.2 * 0.6

@@ -56,7 +56,7 @@ def read_word_vectors(path: Path, vocabulary: Vocabulary, dim: int) -> WordVecto
         path.open(encoding="utf-8", newline="\n") as lines,
     ):
         for number, line in enumerate(lines, start=1):
-            # Cutting a whole line takes a hundred times as long; the first is cut to check the width.
+            # Cutting all of a line takes a hundred times as long; the first is cut to check the width.
             if number > 1 and vocabulary.find(line.partition(" ")[0]) is None:
                 continue
             word, *values = line.rstrip(" \r\n").rsplit(" ", dim)

@@ -76,12 +76,12 @@ def _records(archive: tarfile.TarFile, path: str, split: str) -> Iterator[Record
     for key, members in groupby((member for member in archive if member.isfile()), key=_key):
         of_sample = list(members)
         _check_sample(of_sample, path, key, starts)
-        # Of `00012.seg.png` and `00012.png` the latter is the image.
+        # `00012.png` is the image, `00012.seg.png` is not.
         of_sample.sort(key=lambda member: member.name.count("."), reverse=True)
         files = {PurePosixPath(member.name.lower()).suffix: member for member in of_sample}
         images = [files[kind] for kind in _IMAGES if kind in files]
         image_id = f"{PurePosixPath(path).stem}/{key}"
-        # A sample without an image keeps its place, and is skipped where images are read.
+        # A sample without an image keeps its place, and is skipped when images are read.
         found = images[0] if images else None
         image = TarMember(path, found.name, found.offset_data, found.size) if found else TarMember(path, key, 0, 0)
         text = _caption(archive, files, f"{path}, {key}")

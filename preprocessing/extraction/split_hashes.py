@@ -29,7 +29,7 @@ def _none() -> Numbers:
 class DatasetDiff:
     """Changes of a split. An image whose file has changed counts as one new and one gone, with its captions.
 
-    Of a split in archives only the archives are counted: what is in them is known when they are read.
+    A split in archives is counted by these alone: what is in them is known when they are read.
     """
 
     new_images: int = 0

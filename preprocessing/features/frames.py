@@ -29,7 +29,7 @@ _VERSION = 1
 
 # T frames of a video as the network's pixels.
 PixelsTCHW = npt.NDArray[np.float32]
-# Containers that do not count their frames tell a duration, which is rounded: less than this many frames is no loss.
+# Containers that do not count their frames tell a duration, which is rounded: so few missing frames are not a loss.
 _TOLERANCE = 1.5
 
 

@@ -125,7 +125,7 @@ def read_image_bytes(uri: str) -> bytes:
     """Read the file, file in an archive or S3 object of a record's URI; scenes are rendered.
 
     ImageError: it is missing, no regular file, empty, unreadable, or of an unknown kind. StorageError: S3 does not
-    answer, or refuses. That is no fault of the image: the next one would fare no better.
+    answer, or refuses. The image is not at fault: the next one would fare no better.
     """
     if uri.startswith("scene://"):
         try:
@@ -208,7 +208,7 @@ def _reduce(image: ImageFile.ImageFile, max_pixels: int) -> None:
     reduction = 1
     while width * height > max_pixels * reduction**2 and reduction < _MAX_REDUCTION:
         reduction *= 2
-    # Of a progressive JPEG all coefficients are in memory at once, at any size.
+    # A progressive JPEG has all coefficients in memory at once, at any size.
     if reduction > 1 and image.format == "JPEG" and "progressive" not in image.info:
         image.draft(image.mode, (width // reduction, height // reduction))
     if image.width * image.height > max_pixels:

@@ -35,7 +35,7 @@ class Duplicate:
 def perceptual_hash(image: Image.Image) -> int:
     """The coarse pattern of light and dark as 64 bits (pHash): of little change under scaling, compression and colour.
 
-    Of the 32 x 32 grey image's discrete cosine transform the 8 x 8 lowest frequencies are compared with their median,
+    The 8 x 8 lowest frequencies of the 32 x 32 grey image's discrete cosine transform are compared with their median,
     the constant one left out. Bit 0 is always 0.
     """
     grey = np.asarray(image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX), dtype=np.float64)

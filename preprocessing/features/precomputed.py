@@ -23,7 +23,7 @@ class PrecomputedExtractor:
     """Takes the features of an image from the place that its URI names.
 
     `/abs/{split}_ims.npy#ROW` is a row of an array, `/abs/{split}_ft.hdf5#NAME` an entry by its name; no more is read.
-    Of a set of more than `largest_set` vectors that number is taken, evenly spread from the first to the last.
+    A set of more than `largest_set` vectors gives that number of them, evenly spread from the first to the last.
     """
 
     name = "region"

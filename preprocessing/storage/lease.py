@@ -155,7 +155,7 @@ class FolderLock:
             raise BusyError(str(self._read())) from None
         try:
             found = self._read()
-            # Of the processes of this machine the kernel has just said that they are dead.
+            # The kernel has just said that the processes of this machine are dead.
             if found.may_live() and found.kernel != self._own.kernel and self._age() < self.seconds:
                 raise BusyError(str(found))
             write_bytes_atomic(self._record, self._own.model_dump_json().encode())

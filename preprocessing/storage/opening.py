@@ -1,4 +1,4 @@
-"""What lies at an address, opened: a storage, a lock, a file that is read in any order."""
+"""Storages, locks and files by their addresses."""
 
 from __future__ import annotations
 

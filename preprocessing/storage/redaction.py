@@ -143,8 +143,8 @@ class SecretAddress(str):
             return str(self)
         if str(self) not in _addresses and SecretAddress(os.environ.get(ADDRESS_VARIABLE, "")) != self:
             raise RedactedError(
-                f"the secret of {self} is not known to this process: set {ADDRESS_VARIABLE} to the whole address, on "
-                "every machine of a cluster before `ray start`"
+                f"the secret of {self} is not known to this process: set {ADDRESS_VARIABLE} to the complete address, "
+                "on every machine of a cluster before `ray start`"
             )
         return _addresses[str(self)]
 

@@ -59,7 +59,7 @@ _KINDS: list[tuple[tuple[type[Exception], ...], str]] = [
 
 
 class DamagedError(Exception):
-    """What has arrived, or was stored, is not what was sent: what is wrong with it, and what to do if it stays so."""
+    """The bytes that arrived, or were stored, are not those that were sent: their fault, and what to do if it stays."""
 
     def __init__(self, fault: str, remedy: str) -> None:
         super().__init__(fault)

@@ -16,7 +16,7 @@ from vse_core.evaluation.adversarial import AttackProtocol, evaluate_attack
 from vse_core.evaluation.plots import plot_alpha_sweep
 from vse_core.evaluation.recall import evaluate_retrieval
 
-# The lists of adversarial captions are the same for every model and every run: their seed is no setting.
+# The lists of adversarial captions are the same for every model and every run: their seed is not a setting.
 _SEED = 0
 _UNIVSE: tuple[UniVSEAttack, ...] = ("object", "attribute", "relation")
 _VSE_C: tuple[VSECAttack, ...] = ("noun", "numeral", "relation")

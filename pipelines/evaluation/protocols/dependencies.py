@@ -70,7 +70,7 @@ def _evaluate(inputs: EvaluationInputs, found: Dependencies, names: list[str], i
     image_N = image_G.repeat_interleave(found.first_G1.diff())
     wrong = _scores(inputs, phrases, other_images(len(inputs.captions))[image_N])
     metrics: dict[str, float] = {"skipped": float(found.skipped)}
-    # Those of the first stand for the kind.
+    # The figures of the first stand for the kind.
     for name, scores_N in reversed(_scores(inputs, phrases, image_N).items()):
         result = evaluate_dependencies(scores_N, found.first_G1, found.correct_N)
         with_wrong = evaluate_dependencies(wrong[name], found.first_G1, found.correct_N)

@@ -129,7 +129,7 @@ def retrieval_rows(ranks: RetrievalRanks, records: Sequence[Record]) -> list[pa.
 def direction_values(ranks: Ranks, group_Q: Tensor | None = None, round_median: bool = True) -> dict[str, float]:
     """Return metrics of a direction by itself, with their intervals: ``r01``, ``r01_low``, ``r01_high`` ... ``ties``.
 
-    Those of the Q queries that have the same number in `group_Q` are resampled together.
+    The Q queries that have the same number in `group_Q` are resampled together.
     """
     values = dict(vars(direction_metrics(ranks, round_median)))
     for name, values_R in resampled_recalls(ranks, group_Q).items():

@@ -8,7 +8,7 @@ from pipelines.runtime.stage import StagePlan, manifest_in
 from pipelines.tracking import LoggedData, Tracker
 from preprocessing.datasets import build_dataset
 
-# Of a digest, as many as MLflow takes.
+# MLflow takes no longer digest.
 _DIGEST_CHARACTERS = 36
 
 

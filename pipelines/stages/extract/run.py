@@ -32,7 +32,7 @@ from preprocessing.storage.mirror import Mirror, sidecar_path, table_path
 
 log = logging.getLogger(__name__)
 
-# Of an actor: while one shard is written and sent, the next is decoded and computed.
+# While an actor writes and sends a shard, it decodes and computes the next.
 _SHARDS_AT_ONCE = 2
 # Images of a shard that may kill processes before it is memory itself that is short.
 _MOST_CRASHES = 10
@@ -160,7 +160,7 @@ def _write_manifest(split: Split, reused: int = 0) -> None:
     indices = [read_index(path) for path in split.shards]
     skipped = [item for index in indices for item in index.skipped]
     counts = {
-        # Of archives: the samples of a shard, and the records that it lacks altogether.
+        # An archive has the samples of its shard, and the records that this lacks altogether.
         "records": split.summary.images
         or sum(len({*index.keys, *(item["key"] for item in index.skipped)}) for index in indices),
         "images": sum(index.count for index in indices),

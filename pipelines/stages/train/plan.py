@@ -88,7 +88,7 @@ def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:
     content = {
         "version": VERSION,
         "features": upstream["extract"].fingerprint,
-        # Of several in the same shards.
+        # Shards may have several features.
         "reads": config.features.member,
         "splits": [config.dataset.train_split, config.dataset.eval_split],
         "seed": config.seed,

@@ -22,7 +22,7 @@ class Adversarial:
 
     They follow the true `caption` in spelling, case and blanks, so that nothing but the changed words tells them apart;
     all are different, none is equal to a true caption of the image. `reason` says why there are fewer than were asked
-    for; "" if there are as many.
+    for; "" if there are not.
     """
 
     image_id: str

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from preprocessing.captions.scene_graph.lexicon import LEXICON, is_female, is_male, is_person
 from preprocessing.captions.scene_graph.tree import OWN_DETERMINERS, SUBJECTS, Tree
 
-# Of longer enumerations the first members count, which bounds the relations between two of them.
+# The first members of longer enumerations count, which bounds the relations between two of them.
 GROUP_SIZE = 8
 
 OBJECTS = frozenset({"obj", "iobj"})

@@ -1,4 +1,4 @@
-"""The whole network, from pixels to the regions of each image.
+"""The complete network, from pixels to the regions of each image.
 
 B images, R proposals of an image, N regions, F feature width, O object classes, P attributes.
 """

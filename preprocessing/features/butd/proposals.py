@@ -109,7 +109,7 @@ def propose(logits_HWA: Tensor, deltas_HWA4: Tensor, size: tuple[int, int], scal
     """Return the best boxes of one image, best first, none of which covers another: (R, 4), R from 1 to 300.
 
     Boxes and `size` (height, width) are in pixels of the resized image, which is `scale` times the photograph.
-    Differs from the published code, which fails if nothing is proposed: the whole image is the one box.
+    Differs from the published code, which fails if nothing is proposed: the complete image is the one box.
     """
     height, width = logits_HWA.shape[:2]
     anchors = anchors_at_cells(caffe_anchors().to(logits_HWA.device), height, width)

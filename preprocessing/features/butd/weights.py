@@ -22,7 +22,7 @@ _FILES = ("model.safetensors", "pytorch_model.bin")
 _ANCHORS = "proposal_generator.anchor_generator.cell_anchors.0"
 _RPN = "proposal_generator.rpn_head"
 _BOX = "roi_heads.box_predictor"
-# Of training, or of pixels that are not scaled here.
+# Tensors of the training, and of pixels that are not scaled here.
 _UNUSED = ("num_batches_tracked", "pixel_mean", "pixel_std")
 
 

@@ -28,8 +28,8 @@ class NetworkOptions:
             :func:`load_torchvision`.
         network: a CNN of torchvision by name, "resnext101_32x8d", or "resnet101_caffe", bottom-up attention's; None
             means transformers.
-        image_size: side of the square that the whole image becomes, or "short_600": the short side becomes 600 pixels
-            and the long one at most 1000. None leaves it to the settings that come with the weights.
+        image_size: side of the square that an image becomes, uncropped, or "short_600": the short side becomes 600
+            pixels and the long one at most 1000. None leaves it to the settings that come with the weights.
         device: where it runs, as torch names it; ExtractorError if there is none such.
         seed: initialises the network from this number instead of loading trained weights.
         dtype: what it computes in: "float32", "bfloat16" or "float16".

@@ -17,7 +17,7 @@ from preprocessing.features.images import ImageError
 
 PixelsCHW = npt.NDArray[np.float32]
 
-# A side in pixels: the whole image becomes a square, its aspect ratio ignored (VSE-infinity's grids, 512).
+# A side in pixels: the complete image becomes a square, its aspect ratio ignored (VSE-infinity's grids, 512).
 # "short_600": the aspect ratio stays, the short side becomes 600 and the long one at most 1000 (bottom-up attention).
 SHORT_600: Literal["short_600"] = "short_600"
 ImageSize = int | Literal["short_600"]
@@ -62,7 +62,7 @@ def target_size(width: int, height: int, image_size: ImageSize) -> tuple[int, in
 
 
 def resized(image: Image.Image, image_size: ImageSize) -> PixelsCHW:
-    """Resize the whole image, (3, H, W) float32 from 0 to 255, red first.
+    """Resize the complete image, (3, H, W) float32 from 0 to 255, red first.
 
     Bilinear between pixel centres without smoothing before, as by OpenCV, from which the published networks saw images.
     """

@@ -137,7 +137,7 @@ def written_before(pipeline: Pipeline, found: int) -> None:
 
 
 def test_a_work_folder_and_a_gallery_of_the_format_before(pipeline: Pipeline) -> None:
-    """Nothing is made again but the registered model, which full.py registers anew; the gallery says what to do."""
+    """Nothing is made again but the registered model, which full.py registers again; the gallery says what to do."""
     written_before(pipeline, 1)
     refused = pipeline.run("search", "--gallery", GALLERY, "a red ring")
     again = ["--name", GALLERY, "--model", MODEL]

@@ -171,7 +171,7 @@ def test_backbones(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(name for name in BACKBONES if name.endswith(("grid", "grid_bert"))))
-def test_grids_hold_the_cnn_for_an_epoch_and_start_anew(name: str, tmp_path: Path) -> None:
+def test_grids_hold_the_cnn_for_an_epoch_and_start_again(name: str, tmp_path: Path) -> None:
     config = preset(name, tmp_path, PICTURES)
     image, training = config.model.image, config.training
     assert image.frozen_epochs == 1

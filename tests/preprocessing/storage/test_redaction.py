@@ -99,7 +99,7 @@ def test_another_process_takes_the_secret_from_its_environment(monkeypatch: pyte
     redaction.give_to_children()
     assert "MLFLOW_TRACKING_URI" not in redaction.os.environ
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://other:password@host")
-    with pytest.raises(RedactedError, match=r"set MLFLOW_TRACKING_URI to the whole address"):
+    with pytest.raises(RedactedError, match=r"set MLFLOW_TRACKING_URI to the complete address"):
         SecretAddress("http://user:***@host").reveal()
     SecretAddress(given)
     redaction.give_to_children()
