@@ -347,4 +347,4 @@ class Trainer:
 
     def _gathered(self, local: Images | Texts, edges: list[int]) -> Any:
         counts = [stop - start for start, stop in itertools.pairwise(edges)]
-        return gather_output(local.to(self.device), counts).to("cpu")
+        return gather_output(local.to(self.device), counts)
