@@ -56,17 +56,18 @@ def training_step(load: Workload, model: str, gpus: int) -> tuple[float, str]:
     """Estimate the seconds of a training step, and name the longest part.
 
     That is the "arithmetic" of the model on the local batch, and of the loss on the local batch against the global one;
-    the "host" that starts the kernels; "reading" of the next batch; "fetching" of shards that no disk holds; or the
+    the "kernels" that one GPU replays, or the "host" that starts those of several; "reading" of the next batch; "fetching" of shards that no disk holds; or the
     "exchange" with the other GPUs, which comes on top of the others.
     """
     facts = FIGURES["sizing"]["models"][model]
     batch = PAIRS_PER_GPU * gpus
     # The similarities, and two matrix products of the backward pass: of the rank's images, and of its captions.
     loss = 3 * 2 * min(2, gpus) * PAIRS_PER_GPU * batch * facts["embedding"]
-    is_fetched = load.shard_bytes > DISK_BYTES
+    is_fetched, started = load.shard_bytes > DISK_BYTES, "kernels" if gpus == 1 else "host"
     seconds = {
         "arithmetic": (PAIRS_PER_GPU * facts["flops_a_pair"] + loss) / GPU_FLOPS,
-        "host": FIGURES["host_seconds_a_step"][model],
+        # Of 128 pairs; only a training on one GPU replays its steps from CUDA graphs.
+        started: FIGURES[f"{started}_seconds_a_step"][model],
         # Measured with features of 36 x 2048; every machine fetches all shards of a window.
         "reading": PAIRS_PER_GPU / (FIGURES["samples_per_second"] * 36 * 2048 * 2 / load.array_bytes),
         "fetching": load.shard_bytes * batch / load.pairs / NETWORK_BYTES if is_fetched else 0.0,

@@ -25,6 +25,7 @@ FIGURES = {
     "samples_per_second": 1280.0,
     "captions_per_second": 500.0,
     "decoded_per_second": 250.0,
+    "kernels_seconds_a_step": {"model": 0.02},
     "host_seconds_a_step": {"model": 0.05},
 }
 LOAD = Workload(1_000_000, 5)
@@ -38,7 +39,8 @@ def round_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_step_lasts_as_long_as_its_longest_part(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sizing.training_step(LOAD, "model", 1) == (0.1, "reading")
     monkeypatch.setattr(sizing, "PAIRS_PER_GPU", 12)
-    assert sizing.training_step(LOAD, "model", 1) == (0.05, "host")
+    assert sizing.training_step(LOAD, "model", 1) == (0.02, "kernels")
+    assert sizing.training_step(LOAD, "model", 8)[1] == "host"
 
 
 def test_ranks_gather_the_others_embeddings_and_reduce_all_gradients() -> None:
