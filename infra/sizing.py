@@ -56,8 +56,8 @@ def training_step(load: Workload, model: str, gpus: int) -> tuple[float, str]:
     """Estimate the seconds of a training step, and name the longest part.
 
     That is the "arithmetic" of the model on the local batch, and of the loss on the local batch against the global one;
-    the "kernels" that one GPU replays, or the "host" that starts those of several; "reading" of the next batch; "fetching" of shards that no disk holds; or the
-    "exchange" with the other GPUs, which comes on top of the others.
+    the "kernels" that one GPU replays, or the "host" that starts those of several; "reading" of the next batch;
+    "fetching" of shards that no disk holds; or the "exchange" with the other GPUs, which comes on top of the others.
     """
     facts = FIGURES["sizing"]["models"][model]
     batch = PAIRS_PER_GPU * gpus
