@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from pipelines.registry.models import find_bundle
+from pipelines.registry.models import CORRECTION, find_bundle
 from pipelines.retrieval import image_gallery
 from pipelines.retrieval.embed_images import Skipped, embed_images
 from pipelines.retrieval.image_files import ImageFile, list_images
@@ -79,6 +79,8 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
         image_gallery.publish(folder, state, rows.take(pa.array(np.argsort(np.array(rows["image_id"].to_pylist())))))
         embedded = sum(table.num_rows for table in tables)
         say(f"{folder.name}: {rows.num_rows:,} images; {embedded:,} embedded, {removed:,} removed{listed}")
+        if not (bundle / CORRECTION).is_dir():
+            say(f"{folder.name}: hubs are not corrected: {model} has no bank of training captions")
         say(f"search: {command('search', '--gallery', folder.name, 'TEXT')}")
     if not options.model and (newer := image_gallery.newer_model(folder, tracking_uri)):
         say(newer)

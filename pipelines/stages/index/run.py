@@ -26,7 +26,8 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     tracker.log_metrics({f"index/{items}_recall": each.recall for items, each in facts.items()})
     tracker.log_artifact(stage.path / NAME / "index.json")
     exactness = {
-        items: "exact" if each.kind == "exact" else f"approximate with recall {each.recall:.3f} of the first ten"
+        items: ("exact" if each.kind == "exact" else f"approximate with recall {each.recall:.3f} of the first ten")
+        + (", hubs corrected" if each.is_corrected else "")
         for items, each in facts.items()
     }
     summary = "; ".join(f"{each.items:,} {items}, {exactness[items]}" for items, each in facts.items())

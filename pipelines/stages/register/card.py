@@ -56,6 +56,9 @@ def metrics_table(metrics: Mapping[str, float], split: str, folds: int) -> list[
     ]
     others = sorted({name.partition("/")[0] for name in metrics if "/" in name})
     more = [f"\nFurther protocols, in the run: {', '.join(others)}."] if others else []
+    if "t2i_calibration_error" in metrics:
+        errors = " and ".join(f"{metrics[f'{way}_calibration_error']:.3f} ({said})" for way, said in _WAYS.items())
+        more.append(f"\nExpected calibration error of a first hit's confidence: {errors}.")
     mean = f", mean of {folds} folds" if folds > 1 else ""
     intro = f"On the split `{split}`{mean}, with 95 % intervals of a bootstrap over the images.\n"
     return [intro, *_table(("metric", *columns), rows), *more]

@@ -1,5 +1,6 @@
 """Indices find what comparing everything finds, or say how much of it; a stored one belongs to one gallery."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,16 @@ def test_an_index_comes_back_as_it_was_saved(
     for before, after in ((built.images, loaded.images), (built.captions, loaded.captions)):
         for one, other in zip(before.search(queries_QVD, 5), after.search(queries_QVD, 5), strict=True):
             assert one.indices.tolist() == other.indices.tolist()
+
+
+def test_an_index_of_the_time_before_corrections_is_read(tmp_path: Path) -> None:
+    GalleryIndex.build(unit(6, 1, 8), unit(12, 8)).save(tmp_path, ORIGIN)
+    content = json.loads((tmp_path / "index.json").read_text())
+    for items in ("images", "captions"):
+        del content[items]["is_corrected"]
+    (tmp_path / "index.json").write_text(json.dumps(content))
+    write_digests(tmp_path)
+    assert not GalleryIndex.load(tmp_path, ORIGIN).images.facts.is_corrected
 
 
 def test_an_index_of_another_gallery_or_a_damaged_one_is_refused(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_the_vectors_are_those_of_the_embedder(bundle: Path, photos: Path) -> No
 
 
 def test_the_captions_of_training_correct_images_without_captions(
-    photos: Path, tmp_path: Path, embedded: list[str]
+    photos: Path, tmp_path: Path, embedded: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The bundle of the other tests has the same model, and no correction."""
     bundle = write_tiny_bundle(tmp_path / "corrected", is_corrected=True)
@@ -107,6 +107,7 @@ def test_the_captions_of_training_correct_images_without_captions(
     shutil.rmtree(bundle / "correction")
     write_digests(bundle)
     assert index() == 0
+    assert "holiday: hubs are not corrected" in capsys.readouterr().out
     assert len(embedded) == 6, "another correction is another origin: all images are embedded again"
     assert holiday().gallery.biases is None
 

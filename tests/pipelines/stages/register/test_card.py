@@ -30,9 +30,11 @@ def test_metrics_have_their_intervals() -> None:
     assert "| text to image, R@10 | 60.5 (58.0 to 63.0) |" in lines
     assert lines[-1] == "\nFurther protocols, in the run: attack."
     corrected = {f"{name}_corrected": 260.0 for name in METRICS if "_low" not in name and "_high" not in name}
+    corrected |= {"i2t_calibration_error": 0.031, "t2i_calibration_error": 0.02}
     corrected |= {"rsum_corrected_low": 250.0, "rsum_corrected_high": 270.0}
     lines = model_card.metrics_table(METRICS | corrected, "dev", 1)
     assert "| metric | value | hubs corrected |" in lines
+    assert lines[-1].endswith("confidence: 0.031 (image to text) and 0.020 (text to image).")
     assert "| RSUM | 251.3 (244.0 to 260.0) | 260.0 (250.0 to 270.0) |" in lines
 
 
