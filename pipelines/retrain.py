@@ -4,7 +4,7 @@ r"""Retrain on a schedule: if the data has grown, train a challenger, and promot
 
 What is new since the last retraining is extracted and parsed; training begins with the champion's weights or, with
 `retrain.start: scratch`, from scratch; the model is evaluated, registered as challenger, and judged against the
-champion on the same evaluation split (pipelines/promote.py). Where neither data nor settings have changed there is
+champion on the same evaluation split (pipelines/promote.py). If neither data nor settings have changed there is
 nothing to do, and the command ends in seconds. The next start resumes a killed retraining.
 
 Exit status: 0 done, or nothing new; 1 with one message if something is wrong; 75 another one is running. `ray job

@@ -48,7 +48,7 @@ def _tracking_uri(uri: str) -> str:
 
 
 class TrackingConfig(Strict):
-    """Where runs are recorded."""
+    """The place where runs are recorded."""
 
     uri: Annotated[str, AfterValidator(_tracking_uri)] | None = Field(
         None,
@@ -64,7 +64,7 @@ class TrackingConfig(Strict):
 
 
 class StorageConfig(Strict):
-    """Where outputs are kept besides work_dir, so that any machine can resume.
+    """The place where outputs are kept besides work_dir, so that any machine can resume.
 
     With an address every finished shard, sidecar, manifest and checkpoint is copied there under its path in work_dir.
     work_dir is then a cache, which machines need not share: what is missing in one is copied from the address. S3
@@ -95,7 +95,7 @@ class CardConfig(Strict):
 
 
 class RegistryConfig(Strict):
-    """Where models are registered."""
+    """The name of the registered model, its card, and what guards its champion."""
 
     name: str | None = Field(None, pattern=_IDENTIFIER, description="by default the configuration's name")
     guards: dict[str, Annotated[Float, Field(ge=0)]] = Field(
@@ -122,7 +122,7 @@ class RetrainConfig(Strict):
 
 
 class RayConfig(Strict):
-    """Where the work runs."""
+    """The cluster that the work runs on."""
 
     address: Annotated[str, AfterValidator(without_secret)] | None = Field(
         None, min_length=1, description="HOST:PORT of a cluster; by default the job's own, else one on this machine"
@@ -185,7 +185,7 @@ class PipelineConfig(Strict):
 
     @property
     def experiment(self) -> Experiment:
-        """Where runs are recorded, defaults filled in."""
+        """The experiment in MLflow, defaults filled in."""
         name = self.tracking.experiment or self.name
         return Experiment(name, self.tracking_uri, self.tracking.artifacts, self.work_dir, self.preset)
 

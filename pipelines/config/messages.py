@@ -51,7 +51,7 @@ def _problem(error: Mapping[str, Any], fields: Mapping[str, FieldInfo], layers: 
 
 
 def _variant_problem(key: str, context: Mapping[str, Any], value: Any, origin: str) -> str:
-    """Describe a mapping whose variant (`name`, `format`, `extractor`) is missing, unknown, or no mapping at all."""
+    """Describe a mapping whose variant (`name`, `format`, `extractor`) is missing, unknown, or not a mapping at all."""
     discriminator = str(context["discriminator"]).strip("'")
     choices = re.findall(r"'([^']*)'", str(context.get("expected_tags", "")))
     if not isinstance(value, Mapping):

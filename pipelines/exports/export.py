@@ -32,7 +32,7 @@ _CAPTIONS = ("a dog", "two people sit on a bench in front of a white house", "a 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read the command line, export, check, and push where asked."""
+    """Read the command line, export, check, and push if asked."""
     parser = CommandParser()
     parser.add_argument("--model", required=True, help=MODELS)
     add_tracking_option(parser)

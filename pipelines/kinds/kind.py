@@ -1,4 +1,4 @@
-"""A kind of model: what is known of it before any work, and where its behaviour is."""
+"""A kind of model: what is known of it before any work, and the module of its behaviour."""
 
 from __future__ import annotations
 

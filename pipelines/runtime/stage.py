@@ -80,7 +80,7 @@ def move_up(made: Path) -> list[str]:
 class StageDir:
     """The output directory of one stage at one fingerprint: `<root>/<stage>/<first 16 digits of the fingerprint>/`.
 
-    The manifest is written last, by rename: a directory with a manifest is complete, one without may hold parts. Where
+    The manifest is written last, by rename: a directory with a manifest is complete, one without may hold parts. If
     outputs are kept on a storage as well, it is complete when its manifest is there, whatever this machine has of it.
     The manifest names the outputs with their digests, but for the tars, which have theirs in their sidecars.
     """

@@ -74,7 +74,7 @@ class MultiViewLoss(HingeLoss):
 
     @property
     def pair_plateau(self) -> float:
-        """The loss per pair where all similarities are equal; the journal's bounds average over both directions."""
+        """The loss per pair if all similarities are equal; the journal's bounds average over both directions."""
         return self.margin if self.bound.startswith("journal") else 2 * self.margin
 
 

@@ -93,7 +93,7 @@ class Phrase(BaseModel):
 
 
 class Maps(BaseModel):
-    """Where in an image, as a grid of rows and columns, the parts of a text are."""
+    """The places of the parts of a text in an image, as a grid of rows and columns."""
 
     rows: int
     columns: int

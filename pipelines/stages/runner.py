@@ -105,7 +105,7 @@ def run_stages(config: PipelineConfig, names: Iterable[str], dry_run: bool = Fal
         outcomes = [*(_nothing_to_do(plans[name]) for name in names), *([_reported(page)] if page.is_file() else [])]
     else:
         with exclusive(config.mirror, report_path(config.work_dir, identity).parent):
-            # Before a run is opened for what would have to wait.
+            # No run is opened for work that would have to wait.
             with exclusive(config.mirror, *itertools.chain.from_iterable(plans[name].folders for name in names)):
                 pass
             outcomes, plans = _run(config, identity, plans, names, within)

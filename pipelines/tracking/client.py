@@ -58,7 +58,7 @@ def connect(uri: str) -> MlflowClient:
 
 @contextlib.contextmanager
 def _database_ready(address: str) -> Iterator[None]:
-    """Try to read a database of sqlite, for MLflow would try for minutes; of processes at once one makes the tables."""
+    """Try to read a database of sqlite, as MLflow would try for minutes; one of several processes makes the tables."""
     if not address.startswith(_SQLITE):
         yield
         return
@@ -88,7 +88,7 @@ def reason_of(error: Exception) -> str:
 
 
 def outages() -> tuple[type[Exception], ...]:
-    """Return what is raised when MLflow, its database or its artifacts' S3 does not answer or refuses, and by files."""
+    """Return the errors of MLflow, its database, its artifacts' S3 and files that do not answer or refuse."""
     from pipelines.tracking.delivery import OUTAGES
 
     return OUTAGES

@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pipelines.tracking.mlflow_internals import DATASET_CONTEXT
 from pipelines.tracking.records import LoggedModel, Pending
 
-# Raised when MLflow, its database or its artifacts' S3 does not answer or refuses, and by files.
+# The errors of MLflow, its database, its artifacts' S3 and files that do not answer or refuse.
 OUTAGES = (MlflowException, SQLAlchemyError, sqlite3.Error, OSError, Boto3Error, BotoCoreError, ClientError)
 
 # MLflow's limits of the entries of one kind in a request.

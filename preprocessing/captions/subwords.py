@@ -59,7 +59,7 @@ class SubwordTokenizer:
         local = folder.is_dir()
         remedy = (
             "name a folder with config.json and tokenizer.json or vocab.txt (for SigLIP tokenizer.json), or a model on "
-            "the hub where the network reaches it"
+            "the hub if this machine reaches it"
         )
         with damage_as(TokenizerError, f"the weights {weights!r} bring no tokenizer that can be loaded", remedy):
             name, origin = str(folder) if local else weights, {"local_files_only": local, "trust_remote_code": False}

@@ -76,7 +76,7 @@ def _distinct_ids(ids: list[str], step: int, file: Path) -> list[str]:
     for start in range(0, len(ids), step):
         image_id = ids[start]
         if not image_id:
-            raise DatasetError(f"{file}:{start + 1}: empty line where an image id is needed")
+            raise DatasetError(f"{file}:{start + 1}: empty line instead of an image id")
         other = next((line for line in range(start, start + step) if ids[line] != image_id), None)
         if other is not None:
             raise DatasetError(f"{file}:{other + 1}: id {ids[other]} among the five rows of image {image_id}")

@@ -32,7 +32,7 @@ class _File(NamedTuple):
 class FileHashes:
     """Hashes of files, kept in a database under path, size and time of change.
 
-    A file whose content changes, but neither its size nor its time, keeps its hash. Where the database cannot be used,
+    A file whose content changes, but neither its size nor its time, keeps its hash. If the database cannot be used,
     a warning says so, and every file is read.
 
     Args:

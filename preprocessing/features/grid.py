@@ -24,7 +24,7 @@ class StateExtractor(FileExtractor):
         """The set (N, F) of an image's state, (F, h, w) of a CNN, (N, F) of a transformer."""
 
     def grid(self, state: Tensor, pixels: PixelsCHW) -> Grid | None:  # noqa: ARG002
-        """Where the vectors of an image's state lie; None if they are not cells."""
+        """Return the places of the vectors of an image's state; None if they are not cells."""
         return None
 
     def prepare(self, _data: bytes, image: Image.Image, /) -> PixelsCHW:

@@ -28,7 +28,7 @@ class ShardError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MemberTable:
-    """Where one kind of member lies in the tar: for each sample the offset of its first byte and its size, in bytes.
+    """The places of one kind of member in the tar: for each sample the offset of its first byte and its size, in bytes.
 
     Its checksums (XXH3, 64 bits) are compared when it is read; shards that were written before have none.
     """

@@ -81,7 +81,7 @@ class OpenShards:
                 return
 
     def fetch(self, shards: Iterable[int]) -> None:
-        """Map these in other threads, in this order. An error shows again where the shard is needed."""
+        """Map these in other threads, in this order. An error shows again when the shard is needed."""
         with self._lock:
             wanted = [shard for shard in shards if shard not in self._maps and shard not in self._queued]
             self._queued.update(wanted)

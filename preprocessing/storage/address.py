@@ -55,7 +55,7 @@ def require_inner_name(name: object, where: str, error: type[Exception]) -> str:
     Args:
         name: as it was found.
         where: the place that it was found in, for the message.
-        error: raised for a name that is empty, absolute or no text, or has a drive, `..`, a backslash or a NUL.
+        error: raised for a name that is empty, absolute or not text, or has a drive, `..`, a backslash or a NUL.
     """
     if not isinstance(name, str) or not PurePosixPath(name).parts:
         raise error(f"{where}: {name!r:.80} is not the name of a file; it has to be a text that is not empty")

@@ -57,7 +57,7 @@ def link_atomic(path: Path, target: Path) -> None:
             shutil.copyfileobj(original, copy)
         return
     aside.replace(target)
-    # Where both names are links to one file already, rename leaves the first name behind.
+    # If both names are links to one file already, rename leaves the first name behind.
     aside.unlink(missing_ok=True)
     sync_directory(target.parent)
 

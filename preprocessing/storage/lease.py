@@ -222,7 +222,7 @@ class Lease:
             self._storage.delete(self._name)
 
     def _write(self, version: str | None) -> bool:
-        """Write our name where the object has this version; return False if it has another."""
+        """Write our name if the object has this version; return False if it has another."""
         self._renewals += 1  # other contents each time, for equal ones would be of the same version
         data = json.dumps({**self._own.model_dump(), "renewals": self._renewals}).encode()
         if self._is_conditional:

@@ -55,7 +55,7 @@ class Mirror:
 
     The caller says when a file is finished (:meth:`push`) and when it is needed here (:meth:`pinned`); in between,
     copies of the least recently used shards make room for others. Without an address everything here does nothing.
-    Where the storage does not answer or refuses, methods raise StorageError.
+    If the storage does not answer or refuses, methods raise StorageError.
 
     Attributes:
         root: the work folder.
@@ -135,7 +135,7 @@ class Mirror:
         }
 
     def pull(self, directory: Path, wanted: Callable[[str], bool] = lambda _: True) -> None:
-        """Copy the files of a directory that this machine lacks, of those wanted; of several processes one copies."""
+        """Copy the files of a directory that this machine lacks, of those wanted; one of several processes copies."""
         if self.address is None or self.is_read_only:
             return
         sizes = {directory / name: size for name, size in self.stored(directory).items() if wanted(name)}

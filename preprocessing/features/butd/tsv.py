@@ -49,7 +49,7 @@ class ButdTsv:
             file.seek(offset)
             values = file.read(length).rstrip(b"\r\n").split(b"\t")
         if len(values) not in COLUMNS:
-            raise ImageError(f"{len(values)} columns where 6 or 10 are needed; the line may be cut short")
+            raise ImageError(f"{len(values)} columns instead of 6 or 10; the line may be cut short")
         row = dict(zip(COLUMNS[len(values)], values, strict=True))
         if not row["count"].isdigit() or not 0 < len(row["count"]) < 10 or int(row["count"]) == 0:
             raise ImageError(f"count is {row['count'][:40]!r}, a positive whole number is needed")

@@ -30,7 +30,7 @@ class NetworkOptions:
             means transformers.
         image_size: side of the square that an image becomes, uncropped, or "short_600": the short side becomes 600
             pixels and the long one at most 1000. None leaves it to the settings that come with the weights.
-        device: where it runs, as torch names it; ExtractorError if there is none such.
+        device: that it runs on, as torch names it; ExtractorError if this machine has none such.
         seed: initialises the network from this number instead of loading trained weights.
         dtype: what it computes in: "float32", "bfloat16" or "float16".
     """

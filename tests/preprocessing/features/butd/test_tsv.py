@@ -73,7 +73,7 @@ def replaced(position: int, value: str) -> list[str]:
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        (CAFFE[:4], "4 columns where 6 or 10 are needed"),
+        (CAFFE[:4], "4 columns instead of 6 or 10"),
         ([*CAFFE[:5], CAFFE[5][:-5]], "features: no base64|features: .* cut short"),
         ([*CAFFE[:5], floats(FEATURES[:5])], "5 numbers of features and 8 of boxes for 2 boxes"),
         (replaced(4, floats(BOXES[:6])), "6 numbers of features and 6 of boxes for 2 boxes"),
