@@ -75,7 +75,7 @@ def _tuner(config: PipelineConfig, search: SearchConfig, directory: Path, traina
         scheduler = ASHAScheduler(time_attr="epoch", reduction_factor=search.reduction, **bounds)
     space[_SEED] = tune.grid_search([config.seed + number for number in range(search.seeds)])
     # Every seed of a setting has the same values.
-    draws = BasicVariantGenerator(concurrent, constant_grid_search=True, random_state=search.draw_seed)
+    draws = BasicVariantGenerator(max_concurrent=concurrent, constant_grid_search=True, random_state=search.draw_seed)
     return tune.Tuner(
         trainable,
         param_space=space,
