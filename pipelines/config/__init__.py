@@ -21,6 +21,7 @@ from pipelines.kinds.inputs import KindSettings
 from pipelines.kinds.kind import ModelKind
 from pipelines.plugins import load_plugins
 from pipelines.schema.captions import ParsingConfig, PoolsConfig
+from pipelines.schema.compression import compression_name
 from pipelines.schema.error import ConfigError
 from pipelines.schema.experiment import Experiment
 from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, absolute, without_secret
@@ -84,6 +85,17 @@ class StorageConfig(Strict):
     def _misfits(self) -> Iterator[str]:
         if self.cache_gb is not None and self.address is None:
             yield "cache_gb has no effect without an address: shards are not removed if they cannot be had again"
+
+
+class IndexConfig(Strict):
+    """The index of the gallery."""
+
+    compress: Annotated[str, AfterValidator(compression_name)] | None = Field(
+        None,
+        exclude_if=lambda form: form is None,
+        description="smaller vectors: pca128-int8 (128 dimensions, any number of them), pca256, int8, float16; "
+        "recall and RSUM by them are measured",
+    )
 
 
 class CardConfig(Strict):
@@ -157,6 +169,7 @@ class PipelineConfig(Strict):
     loss: LossConfig = Field(description="the objective")
     training: TrainingConfig = Field(description="optimisation, workers, checkpoints")
     evaluation: EvaluationConfig = Field(EvaluationConfig(), description="split, protocols, intervals")
+    index: IndexConfig = Field(IndexConfig(), description="index of the gallery")
     storage: StorageConfig = Field(StorageConfig(), description="copies of the outputs, on S3 or another disk")
     tracking: TrackingConfig = Field(TrackingConfig(), description="MLflow")
     registry: RegistryConfig = Field(RegistryConfig(), description="registered model")

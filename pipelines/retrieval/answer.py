@@ -45,7 +45,9 @@ def answer(options: argparse.Namespace) -> None:
             message = _search_one(options, model)
         else:
             target = model.target_of(options.kind, options.target)
-            wanted = Wanted(options.kind, options.k, target, options.min_confidence)
+            wanted = Wanted(options.kind, options.k, target, options.min_confidence, options.where)
+            if options.where:
+                model.matching(options.where)  # a wrong condition is refused before any work
             message = search_batch(model, Path(options.queries), options.output, wanted)
     except OSError as error:
         raise SearchError(f"{error.filename or options.output}: {error.strerror or error}") from error
@@ -58,14 +60,15 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
     kind: Kind = "image" if options.text is None else "text"
     query = options.text or options.image
     target = model.target_of(kind, options.target)
-    hits, warning = model.answer(query, kind, options.k, target, options.min_confidence)
+    hits, warning = model.answer(query, kind, options.k, target, options.min_confidence, options.where)
     asked = {"query_text": query} if kind == "text" else {"query_image_uri": query}
     row = SheetRow(tuple(hits), **asked, note=warning)
     console().print(_shown(row, model.name))
     if warning:
         console(stderr=True).print(f"The query is {warning}.", soft_wrap=True)
     if not hits:
-        return f"No hit has a confidence of {options.min_confidence:.0%} or more."
+        least = f" with a confidence of {options.min_confidence:.0%} or more" if options.min_confidence else ""
+        return f"There is no hit{least}{f' where {options.where}' if options.where else ''}."
     if options.output is None:
         return ""
     options.output.write_bytes(contact_sheet(f"Search in the gallery of {model.name}", [row]))
@@ -103,6 +106,7 @@ class Wanted(NamedTuple):
     k: int
     target: Target
     min_confidence: float = 0
+    where: str = ""
 
 
 def search_batch(model: SearchModel, queries: Path, output: Path, wanted: Wanted) -> str:

@@ -1,6 +1,6 @@
 """The confidence of the hits of a search in a gallery.
 
-Q queries of V views, B items of K views, S of them as a sample, D embedding.
+Q queries of V views, B items of K views, S of them as a sample, D embedding, W dimensions that the index keeps.
 """
 
 import math
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pipelines.retrieval.correction import Correction, relevant_items
-from pipelines.retrieval.faiss_index import Found
+from pipelines.retrieval.faiss_index import Found, GalleryIndex, ItemIndex
 from pipelines.retrieval.gallery import Gallery
 from pipelines.retrieval.options import Target
 from vse_core.evaluation.calibration import hit_confidence
@@ -30,34 +30,29 @@ class HitConfidence:
     """
 
     items: int
+    index: ItemIndex
     indices_S: Tensor
-    vectors_SKD: Tensor
-    bias_S: Tensor
+    vectors_SKW: Tensor
     temperature: float
     relevant: float
 
     @classmethod
-    def of(cls, gallery: Gallery, correction: Correction | None) -> Mapping[Target, Self]:
+    def of(cls, gallery: Gallery, index: GalleryIndex, correction: Correction | None) -> Mapping[Target, Self]:
         """Return the confidences by the kind of the hits, as far as a gallery and its model's correction have them."""
-        biases = gallery.biases
-        if biases is None or correction is None:
+        if gallery.biases is None or correction is None:
             return {}
-        sides: dict[Target, tuple[Tensor, Tensor]] = {"images": (gallery.images_BKD, biases.images_B)}
-        if len(gallery.texts_CD):
-            sides["captions"] = gallery.texts_CD.unsqueeze(1), biases.texts_C
         found = {}
         for target, calibration in correction.calibrations.items():
-            if target in sides:
-                items_BKD, bias_B = sides[target]
-                chosen_S = torch.linspace(0, len(items_BKD) - 1, min(len(items_BKD), _SAMPLE)).round().long()
-                relevant = relevant_items(gallery, target)
-                vectors_SKD, bias_S = items_BKD[chosen_S], bias_B[chosen_S]
-                found[target] = cls(len(items_BKD), chosen_S, vectors_SKD, bias_S, calibration.temperature, relevant)
+            of_target: ItemIndex = getattr(index, target)
+            if items := of_target.facts.items:
+                chosen_S = torch.linspace(0, items - 1, min(items, _SAMPLE)).round().long()
+                vectors_SKW, relevant = of_target.kept_items(chosen_S), relevant_items(gallery, target)
+                found[target] = cls(items, of_target, chosen_S, vectors_SKW, calibration.temperature, relevant)
         return found
 
     def of_hits(self, queries_QVD: Tensor, nearest: Sequence[Found]) -> list[list[float]]:
         """Return the confidence of each hit of each query; items that are not hits are counted by the sample's."""
-        scores_QS = best_pair_similarities(queries_QVD, self.vectors_SKD) - self.bias_S
+        scores_QS = best_pair_similarities(self.index.kept_queries(queries_QVD), self.vectors_SKW)
         confidences = []
         for found, scores_S in zip(nearest, scores_QS, strict=True):
             scores_k = torch.from_numpy(found.scores)

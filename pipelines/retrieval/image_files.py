@@ -4,15 +4,21 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from pipelines.retrieval.filters import is_plain
 from pipelines.runtime.stage import StageError
 from preprocessing.datasets.table import SEPARATORS, read_columns
 from preprocessing.plain_text import is_text
+from preprocessing.reading import damage_as
 from preprocessing.storage.address import is_s3, join
 from preprocessing.storage.base import Entry
 from preprocessing.storage.opening import open_storage
 
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
-_COLUMN = "image"
+IMAGE = "image"
 
 
 class ImageFile(NamedTuple):
@@ -53,10 +59,40 @@ def list_images(address: str) -> tuple[list[ImageFile], int]:
     return sorted(images), others
 
 
+def read_metadata(address: str) -> tuple[pa.Table | None, list[str]]:
+    """Return a table of images with its further columns, and the names of columns that no condition can name.
+
+    Of an image that comes several times the first row counts. A folder has no table (None). The values of text files
+    get types by their looks.
+    """
+    suffix, path = Path(address).suffix.lower(), Path(address)
+    if suffix not in (*SEPARATORS, ".parquet") or is_s3(address):
+        return None, []
+    with damage_as(StageError, f"--images {path}: the columns cannot be read", "correct the table"):
+        if suffix == ".parquet":
+            table = pyarrow.parquet.read_table(path)
+        else:
+            table = pyarrow.csv.read_csv(
+                path,
+                parse_options=pyarrow.csv.ParseOptions(delimiter=SEPARATORS[suffix], newlines_in_values=True),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    column_types={IMAGE: pa.string()}, null_values=[""], strings_can_be_null=True
+                ),
+            )
+        for place, field in enumerate(table.schema):
+            if pa.types.is_dictionary(field.type):
+                table = table.set_column(place, field.name, table[place].cast(field.type.value_type))
+        ids = [None if name in (None, "") else str(name) for name in table[IMAGE].to_pylist()]
+        others = [field.name for field in table.schema if field.name != IMAGE and not is_plain(field.type)]
+        first = {name: row for row, name in reversed(list(enumerate(ids))) if name is not None}
+        table = table.drop_columns([IMAGE, *others]).take(pa.array(first.values(), pa.int64()))
+        return table.add_column(0, IMAGE, pa.array(first, pa.string())), others
+
+
 def _of_table(path: Path) -> list[ImageFile]:
     """Read a table; an image that is not there has an empty version."""
     try:
-        (names,) = read_columns(path, [_COLUMN])
+        (names,) = read_columns(path, [IMAGE])
     except ValueError as error:
         raise StageError(f"--images {path}: {error}") from error
     return [_of_row(name, path.parent) for name in dict.fromkeys(names)]

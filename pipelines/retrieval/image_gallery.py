@@ -1,8 +1,9 @@
 """The gallery of somebody's images, without captions: a parquet of ids and vectors, and its FAISS index.
 
-A gallery's folder holds `gallery.json`, `skipped.csv`, and one numbered folder with `images.parquet`, the index and
-their digests. An update writes the next number and then names it in `gallery.json`, so that a killed one changes
-nothing. `parts` are the images that an unfinished update has embedded; `thumbnails` are small JPEG files for the page.
+A gallery's folder holds `gallery.json`, `skipped.csv`, and one numbered folder with `images.parquet`, the index,
+`metadata.parquet` (columns) if the images are those of a table, and their digests. An update writes the next number and
+then names it in `gallery.json`, so that a killed one changes nothing. `parts` are the images that an unfinished update
+has embedded; `thumbnails` are small JPEG files for the page.
 
 B images, K views, D embedding.
 """
@@ -18,9 +19,10 @@ import pyarrow.parquet
 import torch
 
 from pipelines.registry.models import CORRECTION, newer_version
-from pipelines.retrieval.faiss_index import GalleryIndex
+from pipelines.retrieval.correction import Correction
+from pipelines.retrieval.faiss_index import Facts, GalleryIndex
 from pipelines.retrieval.gallery import Biases, Gallery, GalleryError
-from pipelines.retrieval.image_files import ImageFile
+from pipelines.retrieval.image_files import IMAGE, ImageFile
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import content_digest, fingerprint
 from preprocessing.datasets.record import Record
@@ -29,7 +31,8 @@ from preprocessing.storage.atomic import open_atomic, write_json_atomic
 from vse_core.digests import DIGESTS, check_digests, sealed, unsealed, write_digests
 
 STATE = "gallery.json"
-TABLE = "images.parquet"
+TABLE, METADATA = "images.parquet", "metadata.parquet"
+VECTORS = "vectors"
 # The column of what hub correction subtracts; galleries of models without it have none.
 BIAS = "bias"
 PARTS = "parts"
@@ -46,7 +49,10 @@ class Embedded(NamedTuple):
 
 
 def read_state(folder: Path) -> dict[str, Any] | None:
-    """Return `gallery.json`: model (NAME/VERSION), images, origin and current folder; None if there is no gallery."""
+    """Return `gallery.json`: model (NAME/VERSION), images, origin, current folder, a compression if there is one.
+
+    None if there is no gallery.
+    """
     if not (folder / STATE).is_file():
         return None
     remedy = f"remove it ({command('index', '--name', folder.name, '--delete')}) and index its images again"
@@ -87,7 +93,7 @@ def write_part(folder: Path, parts: Path, embedded: Embedded) -> pa.Table:
     columns = [pa.array(column, pa.string()) for column in zip(*embedded.files, strict=True)]
     vectors_BKD = np.ascontiguousarray(embedded.images_BKD, dtype=np.float32)
     columns.append(pa.FixedShapeTensorArray.from_numpy_ndarray(vectors_BKD))
-    table = pa.table(columns, names=[*ImageFile._fields, "vectors"])
+    table = pa.table(columns, names=[*ImageFile._fields, VECTORS])
     if embedded.bias_B is not None:
         table = table.append_column(BIAS, pa.array(embedded.bias_B, pa.float32()))
     write_table(parts / f"{fingerprint(embedded.files)[:16]}.parquet", table)
@@ -101,16 +107,24 @@ def write_table(path: Path, table: pa.Table) -> None:
         pyarrow.parquet.write_table(table, file)
 
 
-def publish(folder: Path, state: dict[str, Any], table: pa.Table) -> None:
-    """Write the next numbered folder, make it the current one, and remove what it replaces."""
+def publish(
+    folder: Path, state: dict[str, Any], table: pa.Table, metadata: pa.Table | None, bank: Correction | None
+) -> Facts:
+    """Write the next numbered folder, make it the current one, and remove what it replaces.
+
+    `metadata` has a row for each one of the table. Raises GalleryError if the gallery cannot be compressed.
+    """
     number = f"{int(state['current'] or 0) + 1:06d}"
     directory = folder / number
     shutil.rmtree(directory, ignore_errors=True)  # of an update that was killed
     write_table(directory / TABLE, table)
     gallery = _gallery(table)
-    index = GalleryIndex.build(gallery.images_BKD, gallery.texts_CD, gallery.biases)
+    compression = state.get("compression") or ""
+    index = GalleryIndex.build(gallery.images_BKD, gallery.texts_CD, gallery.biases, compression, bank)
     index.save(directory, _origin(state, directory))
-    write_digests(directory, TABLE)
+    if metadata is not None:
+        write_table(directory / METADATA, metadata)
+    write_digests(directory, TABLE, *([METADATA] if metadata is not None else []))
     write_state(folder, {**state, "current": number})
     for other in folder.iterdir():
         if other.is_dir() and other.name not in (number, THUMBNAILS):
@@ -119,27 +133,46 @@ def publish(folder: Path, state: dict[str, Any], table: pa.Table) -> None:
     for path in (folder / THUMBNAILS).glob("*/*"):
         if path not in shown:
             path.unlink()
+    return index.images.facts
 
 
-def load_table(folder: Path, state: dict[str, Any]) -> pa.Table:
-    """Read ids and vectors; DigestError if the file was changed."""
+def load_table(folder: Path, state: dict[str, Any], *, with_vectors: bool = True) -> pa.Table:
+    """Read ids, addresses, biases and vectors; DigestError if the file was changed."""
     directory = folder / state["current"]
     check_digests(directory, TABLE)
-    return pyarrow.parquet.read_table(directory / TABLE)
+    names = pyarrow.parquet.read_schema(directory / TABLE).names
+    wanted = [name for name in names if with_vectors or name != VECTORS]
+    return pyarrow.parquet.read_table(directory / TABLE, columns=wanted)
+
+
+def load_metadata(folder: Path, state: dict[str, Any]) -> pa.Table | None:
+    """Read the column `image` and further ones of each row; None of a folder; DigestError if they were changed."""
+    directory = folder / state["current"]
+    if not (directory / METADATA).is_file():
+        return None
+    check_digests(directory, METADATA)
+    return pyarrow.parquet.read_table(directory / METADATA)
 
 
 def load_image_gallery(
     folder: Path, state: dict[str, Any], bundle: Path
-) -> tuple[Gallery, GalleryIndex, dict[str, Path]]:
-    """Load a gallery, its index and thumbnails; refuse (GalleryError) one that another model has embedded."""
+) -> tuple[Gallery, GalleryIndex, dict[str, Path], pa.Table]:
+    """Load a gallery, whose vectors are in the index alone, its index, thumbnails, and columns to filter by.
+
+    Raises GalleryError if another model has embedded it.
+    """
     if state["origin"] != bundle_origin(bundle):
         raise GalleryError(
             f"{folder} was embedded by another model than {state['model']} is now: index its images again with "
             f"{command('index', '--name', folder.name)}"
         )
     directory = folder / state["current"]
-    table = load_table(folder, state)
-    return _gallery(table), GalleryIndex.load(directory, _origin(state, directory)), _thumbnails(folder, table)
+    table = load_table(folder, state, with_vectors=False)
+    index = GalleryIndex.load(directory, _origin(state, directory))
+    metadata = load_metadata(folder, state)
+    if metadata is None:
+        metadata = pa.table({IMAGE: table["image_id"]})
+    return _gallery(table), index, _thumbnails(folder, table), metadata
 
 
 def image_files(table: pa.Table) -> list[ImageFile]:
@@ -161,7 +194,9 @@ def _origin(state: dict[str, Any], directory: Path) -> dict[str, str]:
 
 
 def _gallery(table: pa.Table) -> Gallery:
-    images_BKD = torch.from_numpy(table["vectors"].combine_chunks().to_numpy_ndarray().copy())
+    images_BKD = torch.empty(table.num_rows, 1, 0)
+    if VECTORS in table.column_names:
+        images_BKD = torch.from_numpy(table[VECTORS].combine_chunks().to_numpy_ndarray().copy())
     ids, uris = (table[name].to_pylist() for name in ("image_id", "image_uri"))
     records = tuple(Record(image_id, uri, "", ()) for image_id, uri in zip(ids, uris, strict=True))
     has_bias = BIAS in table.column_names

@@ -7,6 +7,7 @@ from pathlib import Path
 from pipelines.config import load_config
 from pipelines.retrieval.options import add_tracking_option, gallery_folder
 from pipelines.runtime.cli import make_parser, number_in
+from pipelines.schema.compression import Compression
 from pipelines.stages.runner import run_stages
 from preprocessing.storage.address import is_s3
 
@@ -14,6 +15,8 @@ from preprocessing.storage.address import is_s3
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line, and index the evaluated model, or make, update or delete a gallery of images."""
     parser = make_parser()
+    smaller = "smaller vectors: pca128-int8 (any width), pca256, int8, float16; none: full ones again"
+    parser.add_argument("--compress", metavar="FORM", help=smaller)
     own = parser.add_argument_group("your own images, without captions")
     own.add_argument("--name", type=gallery_folder, metavar="GALLERY", help="name of the gallery", dest="folder")
     own.add_argument("--model", help="registered model, as for search.py; default: the version that the gallery has")
@@ -24,8 +27,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     own.add_argument("--delete", action="store_true", help="delete the gallery; the images stay")
     options = parser.parse_args(arguments)
     _refuse_options_without_effect(parser, options)
+    try:
+        Compression.parse(None if options.compress == "none" else options.compress)
+    except ValueError as error:
+        parser.error(f"--compress {error}")
     if options.folder is None:
-        config = load_config(options.config, options.set).for_dry_run(options.dry_run)
+        form = "null" if options.compress == "none" else options.compress
+        compress = [f"index.compress={form}"] if form else []
+        config = load_config(options.config, [*options.set, *compress]).for_dry_run(options.dry_run)
         run_stages(config, ["index"], options.dry_run)
         return
     from pipelines.retrieval.index_images import index_images  # torch, FAISS and Ray, which planning does without

@@ -4,21 +4,27 @@ import argparse
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
+from safetensors import safe_open
 
 from pipelines.registry.models import CORRECTION, find_bundle
 from pipelines.retrieval import image_gallery
+from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.embed_images import Skipped, embed_images
-from pipelines.retrieval.image_files import ImageFile, list_images
+from pipelines.retrieval.gallery import EMBEDDINGS, GalleryError
+from pipelines.retrieval.image_files import IMAGE, ImageFile, list_images, read_metadata
 from pipelines.retrieval.options import default_tracking_uri
 from pipelines.runtime.cli import say
 from pipelines.runtime.commands import command
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageError, disk_errors, fingerprint
+from pipelines.schema.compression import Compression
 from preprocessing.datasets.table import read_columns
 from preprocessing.storage.mirror import Mirror
 
@@ -58,7 +64,12 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
     tracking_uri = options.tracking_uri or default_tracking_uri()
     model, bundle = find_bundle(reference, tracking_uri)
     state = {**found, "model": model, "images": images, "origin": image_gallery.bundle_origin(bundle)}
+    if options.compress:
+        state["compression"] = None if options.compress == "none" else options.compress
     files, others = list_images(images)
+    bank = Correction.load(bundle / CORRECTION)
+    _require_compressible(state.get("compression"), bundle, bank, len(files))
+    metadata = _metadata(folder, images)
     parts = folder / image_gallery.PARTS / fingerprint(state["origin"])[:16]
     published = image_gallery.load_table(folder, found) if found.get("origin") == state["origin"] else None
     kept, todo, skipped, removed = _plan(folder, published, files, sorted(parts.glob("*.parquet")))
@@ -66,7 +77,8 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
         f"{folder.name}: {len(files):,} images in {images} ({others:,} other files): {len(todo):,} to embed, "
         f"{removed:,} to remove, {len(skipped):,} to skip"
     )
-    if published is not None and not (parts.exists() or todo or removed):
+    is_new = state.get("compression") != found.get("compression") or _has_other_columns(folder, found, metadata)
+    if published is not None and not (parts.exists() or todo or removed or is_new):
         say(f"{folder.name}: up to date{'' if options.dry_run else _listed(folder, skipped)}")
         if state != found and not options.dry_run:  # the same model under another version
             image_gallery.write_state(folder, state)
@@ -76,14 +88,55 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
         rows = pa.concat_tables(kept + tables) if kept or tables else None
         if rows is None or not rows.num_rows:
             raise StageError(f"none of the {len(files):,} images can be embedded{listed}")
-        image_gallery.publish(folder, state, rows.take(pa.array(np.argsort(np.array(rows["image_id"].to_pylist())))))
+        rows = rows.take(pa.array(np.argsort(np.array(rows["image_id"].to_pylist()))))
+        try:
+            facts = image_gallery.publish(folder, state, rows, _of_rows(metadata, rows), bank)
+        except GalleryError as error:
+            raise StageError(f"{folder.name}: {error}") from error
         embedded = sum(table.num_rows for table in tables)
         say(f"{folder.name}: {rows.num_rows:,} images; {embedded:,} embedded, {removed:,} removed{listed}")
-        if not (bundle / CORRECTION).is_dir():
+        say(f"{folder.name}: index: {facts}")
+        if bank is None:
             say(f"{folder.name}: hubs are not corrected: {model} has no bank of training captions")
         say(f"search: {command('search', '--gallery', folder.name, 'TEXT')}")
     if not options.model and (newer := image_gallery.newer_model(folder, tracking_uri)):
         say(newer)
+
+
+def _require_compressible(name: str | None, bundle: Path, bank: Correction | None, images: int) -> None:
+    """Refuse a compression that cannot be fitted, before anything is embedded."""
+    with safe_open(bundle / "gallery" / EMBEDDINGS, "pt") as gallery:
+        _, views, dim = gallery.get_slice("images_BKD").get_shape()
+    vectors = images * views if bank is None else bank.images_MKD.flatten(0, 1).shape[0] + len(bank.texts_MD)
+    try:
+        Compression.parse(name).require(vectors, dim)
+    except ValueError as error:
+        raise StageError(f"--compress {error}") from error
+
+
+def _metadata(folder: Path, images: str) -> pa.Table | None:
+    """Read the columns of a table of images; say which of them are kept."""
+    metadata, others = read_metadata(images)
+    if metadata is not None and (metadata.num_columns > 1 or others):
+        left_out = f"; left out, as no condition can name their values: {', '.join(others)}" if others else ""
+        say(f"{folder.name}: columns {', '.join(metadata.column_names)}{left_out}")
+    return metadata
+
+
+def _of_rows(metadata: pa.Table | None, rows: pa.Table) -> pa.Table | None:
+    return None if metadata is None else metadata.take(pc.index_in(rows["image_id"], metadata[IMAGE]))
+
+
+def _has_other_columns(folder: Path, found: dict[str, Any], metadata: pa.Table | None) -> bool:
+    """Return whether the columns of the images of a gallery are others, or have other values, than it has kept."""
+    if metadata is None or found["current"] is None:
+        return False
+    kept = image_gallery.load_metadata(folder, found)
+    if kept is None:
+        return metadata.num_columns > 1
+    is_there = pc.is_in(kept[IMAGE], metadata[IMAGE])
+    new = metadata.take(pc.index_in(kept[IMAGE].filter(is_there), metadata[IMAGE]))
+    return bool(not kept.filter(is_there).equals(new))
 
 
 def _plan(

@@ -41,6 +41,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--target", choices=("images", "captions"), help="what to find (default: the other kind)")
     sure = "leave out hits of a lower confidence, 0 to 1 (default: none is left out)"
     parser.add_argument("--min-confidence", type=number_in(float, 0, 1), default=0, metavar="SHARE", help=sure)
+    where = "only images for which this holds, such as \"year >= 2020 and tags contains 'dog'\" (docs/search.md)"
+    parser.add_argument("--where", default="", metavar="CONDITION", help=where)
     outputs = "write a contact sheet (.html), or the results of --queries (.parquet, .csv)"
     parser.add_argument("--output", type=Path, metavar="PATH", help=outputs)
     options = parser.parse_args(arguments)

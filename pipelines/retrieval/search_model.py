@@ -5,13 +5,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
 from torch import Tensor
 
 from pipelines.inference.embedder import Embedder, QueryError
 from pipelines.registry.models import CORRECTION, find_bundle
 from pipelines.retrieval.confidence import HitConfidence
 from pipelines.retrieval.correction import Correction
-from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
+from pipelines.retrieval.faiss_index import Among, GalleryIndex, index_origin
+from pipelines.retrieval.filters import FilterError, matching_rows
 from pipelines.retrieval.gallery import Gallery, GalleryError
 from pipelines.retrieval.hits import Hit, as_hits
 from pipelines.retrieval.image_gallery import load_image_gallery, read_state
@@ -37,8 +39,8 @@ class Answer(NamedTuple):
 class SearchModel:
     """A model with its gallery and index.
 
-    `thumbnails` are small JPEG files of the images by id, which a gallery of somebody's own images has. `confidence` is
-    by the kind of the hits.
+    `thumbnails` are small JPEG files of the images by id, and `metadata` columns that tell of each image, which a
+    gallery of somebody's own images has. `confidence` is by the kind of the hits.
     """
 
     name: str
@@ -48,6 +50,7 @@ class SearchModel:
     thumbnails: Mapping[str, Path] = field(default_factory=dict)
     correction: Correction | None = None
     confidence: Mapping[Target, HitConfidence] = field(default_factory=dict)
+    metadata: pa.Table | None = None
 
     def target_of(self, kind: Kind, wanted: Target | None = None) -> Target:
         """Return what a query looks for: what is wanted, else the other kind, or images if there are no captions.
@@ -67,13 +70,15 @@ class SearchModel:
         return self.embedder.embed_texts(queries).unsqueeze(1)
 
     def find(
-        self, queries_QVD: Tensor, kind: Kind, k: int, target: Target, min_confidence: float = 0
+        self, queries_QVD: Tensor, kind: Kind, k: int, target: Target, min_confidence: float = 0, where: str = ""
     ) -> list[list[Hit]]:
         """Return the k items (or all) nearest to each query, best first; hubs are corrected if there is a bank.
 
-        Hits of a lower confidence are left out. Raises SearchError if that is wanted, and hits have no confidence.
+        The nearest are chosen among those for which a condition (`filters`) holds, if there is one; then hits of a
+        lower confidence are left out. Raises SearchError if a confidence is wanted, and hits have none, or the
+        condition does not fit the gallery.
         """
-        nearest = getattr(self.index, target).search(queries_QVD, k)
+        nearest = getattr(self.index, target).search(queries_QVD, k, self.matching(where) if where else None)
         confidence = self.confidence.get(target) if (kind == "text") == (target == "images") else None
         if confidence is None and min_confidence:
             raise SearchError(f"hits have no confidence when {target} are searched with {kind}s of {self.name}")
@@ -94,6 +99,17 @@ class SearchModel:
             for each in zip(hits, confidence.of_hits(queries_QVD, nearest), strict=True)
         ]
 
+    def matching(self, where: str) -> Among:
+        """Return for each image whether a condition holds for it; SearchError if that cannot be told."""
+        if self.metadata is None:
+            raise SearchError(
+                "the gallery has no columns to choose by: those of a table of images are kept (vse index)"
+            )
+        try:
+            return matching_rows(self.metadata, where)
+        except FilterError as error:
+            raise SearchError(str(error)) from error
+
     def warnings(self, queries_QVD: Tensor, kind: Kind) -> list[str]:
         """Return for each query a warning if it is unlike the captions that the model was trained on, else ""."""
         if self.correction is None or kind not in self.correction.familiar:
@@ -107,7 +123,9 @@ class SearchModel:
         """Return the hits of `answer`."""
         return self.answer(query, kind, k, target).hits
 
-    def answer(self, query: str, kind: Kind, k: int, target: Target, min_confidence: float = 0) -> Answer:
+    def answer(
+        self, query: str, kind: Kind, k: int, target: Target, min_confidence: float = 0, where: str = ""
+    ) -> Answer:
         """Return the k items (or all) nearest to a text, or to the image of a path or URI, best first.
 
         Raises SearchError if the query cannot be embedded, or as `find`.
@@ -116,7 +134,7 @@ class SearchModel:
             query_1VD = self.embed([query], kind)
         except QueryError as error:
             raise SearchError(f"cannot search with the {kind} {query!r}: {error.reason}") from error
-        (hits,) = self.find(query_1VD, kind, k, target, min_confidence)
+        (hits,) = self.find(query_1VD, kind, k, target, min_confidence, where)
         return Answer(hits, *self.warnings(query_1VD, kind))
 
 
@@ -138,11 +156,12 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
         embedder = Embedder(bundle / "model", bundle / "extractor")
         correction = Correction.load(bundle / CORRECTION)
         if own_images is not None:
-            name, (gallery, index, thumbnails) = reference, load_image_gallery(Path(reference), own_images, bundle)
+            found = load_image_gallery(Path(reference), own_images, bundle)
+            name, (gallery, index, thumbnails, metadata) = reference, found
         else:
-            gallery, thumbnails = Gallery.load(bundle / "gallery"), {}
+            gallery, thumbnails, metadata = Gallery.load(bundle / "gallery"), {}, None
             index = GalleryIndex.load(bundle / "index", index_origin(bundle / "model", bundle / "gallery"))
-        confidence = HitConfidence.of(gallery, correction)
-        return SearchModel(name, embedder, gallery, index, thumbnails, correction, confidence)
+        confidence = HitConfidence.of(gallery, index, correction)
+        return SearchModel(name, embedder, gallery, index, thumbnails, correction, confidence, metadata)
     except (FileNotFoundError, ValueError, GalleryError, ExtractorError) as error:
         raise SearchError(f"model {reference!r} cannot be loaded: {error}") from error

@@ -67,7 +67,7 @@ def _add_searches(app: FastAPI, ask: Ask) -> None:
     @app.post("/search", tags=["searches"], dependencies=[Depends(require_json)], response_model=Found)
     async def search(query: TextQuery) -> Any:
         """Search with a text."""
-        return await ask("search_text", query.text, query.k, query.target, query.min_confidence)
+        return await ask("search_text", query.text, query.k, query.target, query.min_confidence, query.where)
 
     @app.post("/search/image", tags=["searches"], dependencies=[Depends(require_single)], response_model=Found)
     async def search_image(image: UploadFile, query: Annotated[ImageQuery, Query()]) -> Any:
@@ -75,7 +75,7 @@ def _add_searches(app: FastAPI, ask: Ask) -> None:
         if image.content_type not in IMAGE_TYPES:
             raise RequestError(415, f"image: its Content-Type has to be one of {', '.join(IMAGE_TYPES)}")
         data = await image.read()
-        return await ask("search_image", data, image.content_type, query.k, query.target, query.min_confidence)
+        return await ask("search_image", data, image.content_type, *query.model_dump().values())
 
     @app.post("/relevance", tags=["searches"], dependencies=[Depends(require_json)], response_model=Maps)
     async def relevance(query: RelevanceQuery) -> Any:

@@ -7,6 +7,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from pipelines.retrieval.filters import LONGEST
 from pipelines.retrieval.options import Target
 from pipelines.serving.limits import MAX_RESULTS, MAX_TEXT
 from pipelines.serving.request_error import RequestError
@@ -30,6 +31,10 @@ Count = Annotated[int, Field(ge=1, le=MAX_RESULTS)]
 Confidence = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
+# Only images for which a condition on the columns of the gallery holds.
+Where = Annotated[str, Field(max_length=LONGEST)]
+
+
 class TextQuery(BaseModel):
     """A search with a text."""
 
@@ -40,6 +45,7 @@ class TextQuery(BaseModel):
     k: Count = _DEFAULT_RESULTS
     target: Target = "images"
     min_confidence: Confidence = 0
+    where: Where = ""
 
 
 class ImageQuery(BaseModel):
@@ -51,6 +57,7 @@ class ImageQuery(BaseModel):
     # Captions, or images in a gallery without any.
     target: Target | None = None
     min_confidence: Confidence = 0
+    where: Where = ""
 
 
 class RelevanceQuery(BaseModel):
@@ -112,6 +119,8 @@ class ModelFacts(BaseModel):
     max_text: int
     max_image_bytes: int
     image_types: list[str]
+    # What searches can choose by, and what values are.
+    columns: dict[str, str]
 
 
 class Refusal(BaseModel):

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from torch import Tensor
 
 from pipelines.inference.embedder import QueryError
+from pipelines.retrieval.filters import column_types
 from pipelines.retrieval.hits import Hit
 from pipelines.retrieval.options import Kind, Target
 from pipelines.retrieval.search_model import SearchError, load_search_model
@@ -44,6 +45,7 @@ class Search(NamedTuple):
     k: int
     target: Target | None = None
     min_confidence: float = 0
+    where: str = ""
 
 
 class SearchReplica:
@@ -83,18 +85,21 @@ class SearchReplica:
             "max_text": limits.MAX_TEXT,
             "max_image_bytes": limits.MAX_IMAGE_BYTES,
             "image_types": list(IMAGE_TYPES),
+            "columns": {} if self._model.metadata is None else column_types(self._model.metadata),
         }
 
-    async def search_text(self, text: str, k: int, target: Target, min_confidence: float = 0) -> Answer:
+    async def search_text(
+        self, text: str, k: int, target: Target, min_confidence: float = 0, where: str = ""
+    ) -> Answer:
         """Search with a text, together with the other texts that wait."""
-        return await self._texts.answer(Search(text, k, target, min_confidence))
+        return await self._texts.answer(Search(text, k, target, min_confidence, where))
 
     async def search_image(
-        self, data: bytes, kind: str, k: int, target: Target | None, min_confidence: float = 0
+        self, data: bytes, kind: str, k: int, target: Target | None, min_confidence: float = 0, where: str = ""
     ) -> Answer:
         """Search with an image file of a content type, together with the other images that wait."""
         decoded = await _in_thread(self._decoding, self._decode, data, kind)
-        return await self._images.answer(Search(decoded, k, target, min_confidence))
+        return await self._images.answer(Search(decoded, k, target, min_confidence, where))
 
     async def image(self, image_id: str) -> bytes:
         """Return an image of the gallery as a JPEG of at most 480 pixels a side, without its file's metadata."""
@@ -165,7 +170,7 @@ class SearchReplica:
         for query_1VD, query, warning in zip(queries_QVD.split(1), queries, warnings, strict=True):
             try:
                 target = self._model.target_of("image", query.target)
-                (hits,) = self._model.find(query_1VD, kind, query.k, target, query.min_confidence)
+                (hits,) = self._model.find(query_1VD, kind, query.k, target, query.min_confidence, query.where)
             except SearchError as error:
                 found.append(RequestError(422, str(error)))
                 continue

@@ -52,7 +52,8 @@ async function search(request, text) {
 }
 
 function searchText(text) {
-  return search(() => post("search", { text }), text);
+  const where = element("where").value.trim();
+  return search(() => post("search", where ? { text, where } : { text }), text);
 }
 
 function searchImage(file) {
@@ -62,7 +63,9 @@ function searchImage(file) {
   shown.src = URL.createObjectURL(file);
   const body = new FormData();
   body.append("image", file);
-  return search(async () => (await ask("search/image", { method: "POST", body })).json(), null);
+  const where = element("where").value.trim();
+  const path = where ? `search/image?${new URLSearchParams({ where })}` : "search/image";
+  return search(async () => (await ask(path, { method: "POST", body })).json(), null);
 }
 
 function show(found, text) {
@@ -173,6 +176,8 @@ async function begin() {
   element("text").maxLength = facts.max_text;
   element("file").accept = facts.image_types.join(",");
   element("choose").hidden = !facts.takes_images;
+  element("where").hidden = Object.keys(facts.columns).length === 0;
+  element("where").title = Object.entries(facts.columns).map(([name, kind]) => `${name}: ${kind}`).join("\n");
   const text = new URLSearchParams(location.hash.slice(1)).get("text");
   if (text) {
     element("text").value = text;

@@ -22,6 +22,8 @@ def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:
     """Return the output directory of the stage under this configuration."""
     # The kind was a setting of earlier versions, whose indices are found again.
     content = {"version": VERSION, "evaluate": upstream["evaluate"].fingerprint, "kind": "auto"}
+    if config.index.compress:
+        content["compress"] = config.index.compress
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 

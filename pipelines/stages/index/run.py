@@ -2,9 +2,12 @@
 
 from pipelines.config import PipelineConfig
 from pipelines.evaluation import GALLERY
+from pipelines.registry.models import CORRECTION
+from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
-from pipelines.retrieval.gallery import Gallery
-from pipelines.runtime.stage import Plans, StageReport
+from pipelines.retrieval.gallery import Gallery, GalleryError
+from pipelines.retrieval.index_rsum import gallery_rsum, index_rsum
+from pipelines.runtime.stage import Plans, StageError, StageReport
 from pipelines.stages.index.plan import NAME, stage_dir
 from pipelines.tracking import Tracker
 
@@ -18,18 +21,21 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     gallery, model = upstream["evaluate"].output(GALLERY), upstream["train"].output("best")
     config.mirror.pull(upstream["evaluate"].directory)
     config.mirror.pull_folder(model)
-    embedded = Gallery.load(gallery)
-    index = GalleryIndex.build(embedded.images_BKD, embedded.texts_CD, embedded.biases)
+    embedded, compression = Gallery.load(gallery), config.index.compress or ""
+    bank = Correction.load(upstream["evaluate"].directory / CORRECTION)
+    try:
+        index = GalleryIndex.build(embedded.images_BKD, embedded.texts_CD, embedded.biases, compression, bank)
+    except GalleryError as error:
+        raise StageError(f"index.compress: {error}") from error
     index.save(stage.create() / NAME, index_origin(model, gallery))
     facts = index.facts()
     tracker.set_tags({"vse.fingerprint": stage.fingerprint})
     tracker.log_metrics({f"index/{items}_recall": each.recall for items, each in facts.items()})
     tracker.log_artifact(stage.path / NAME / "index.json")
-    exactness = {
-        items: ("exact" if each.kind == "exact" else f"approximate with recall {each.recall:.3f} of the first ten")
-        + (", hubs corrected" if each.is_corrected else "")
-        for items, each in facts.items()
-    }
-    summary = "; ".join(f"{each.items:,} {items}, {exactness[items]}" for items, each in facts.items())
+    summary = "; ".join(f"{each.items:,} {items}, {each}" for items, each in facts.items())
+    if compression:
+        small, full = index_rsum(index, embedded), gallery_rsum(embedded)
+        tracker.log_metrics({"index/rsum": small, "index/rsum_full": full})
+        summary = f"{summary}; RSUM {small:.1f} instead of {full:.1f}"
     stage.complete({"summary": summary}, [NAME])
     return StageReport(NAME, stage.path, summary)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.retrieval import faiss_index
-from pipelines.retrieval.faiss_index import GalleryError, GalleryIndex, ItemIndex, Kind
+from pipelines.retrieval.faiss_index import GalleryError, GalleryIndex, ItemIndex, Kind, Sample
 from vse_core.digests import DigestError, write_digests
 
 ORIGIN = {"model": "abc", "gallery": "def"}
@@ -35,7 +35,7 @@ def best(queries_QVD: Tensor, items_BKD: Tensor, k: int) -> tuple[np.ndarray, np
 def test_the_nearest_are_found_by_the_best_of_their_views(kind: Kind, item_views: int, query_views: int) -> None:
     """So few items that the graph leads to all of them."""
     items_BKD, queries_QVD = unit(40, item_views, 8), unit(5, query_views, 8, seed=1)
-    index = ItemIndex.build(items_BKD, queries_QVD, kind)
+    index = ItemIndex.build(items_BKD, Sample(queries_QVD, "made"), kind)
     similarities, places = best(queries_QVD, items_BKD, 7)
     for found, expected, where in zip(index.search(queries_QVD, 7), similarities, places, strict=True):
         assert found.indices.tolist() == where.tolist()
@@ -45,7 +45,7 @@ def test_the_nearest_are_found_by_the_best_of_their_views(kind: Kind, item_views
 @pytest.mark.parametrize("kind", ["exact", "approximate"])
 def test_a_corrected_index_ranks_by_similarity_less_bias(kind: Kind) -> None:
     items_BKD, queries_QVD, bias_B = unit(40, 2, 8), unit(5, 1, 8, seed=1), torch.linspace(0.5, 0.9, 40)
-    index = ItemIndex.build(items_BKD, queries_QVD, kind, bias_B)
+    index = ItemIndex.build(items_BKD, Sample(queries_QVD, "made"), kind, bias_B)
     assert index.facts.dim == 8
     assert index.facts.recall == 1
     for found, query_VD in zip(index.search(queries_QVD, 7), queries_QVD, strict=True):
@@ -60,7 +60,9 @@ def test_views_of_one_image_that_outdo_all_others_are_one_result() -> None:
     query_1D = unit(1, 8)
     far_BKD = -query_1D + 0.5 * unit(10, 3, 8)
     items_BKD = nn.functional.normalize(torch.cat([query_1D.expand(2, 3, 8), far_BKD]), dim=-1)
-    (found,) = ItemIndex.build(items_BKD, query_1D.unsqueeze(1), "exact").search(query_1D.unsqueeze(1), 4)
+    (found,) = ItemIndex.build(items_BKD, Sample(query_1D.unsqueeze(1), "made"), "exact").search(
+        query_1D.unsqueeze(1), 4
+    )
     assert len(found.indices) == 4
     assert set(found.indices[:2].tolist()) == {0, 1}
 
@@ -68,7 +70,7 @@ def test_views_of_one_image_that_outdo_all_others_are_one_result() -> None:
 @pytest.mark.parametrize("kind", ["exact", "approximate"])
 def test_more_than_there_is_gives_all(kind: Kind) -> None:
     items_BKD, queries_QVD = unit(6, 2, 8), unit(3, 1, 8, seed=1)
-    found = ItemIndex.build(items_BKD, queries_QVD, kind).search(queries_QVD, 100)
+    found = ItemIndex.build(items_BKD, Sample(queries_QVD, "made"), kind).search(queries_QVD, 100)
     assert [sorted(each.indices.tolist()) for each in found] == [list(range(6))] * 3
 
 
@@ -83,7 +85,7 @@ def test_a_gallery_without_captions_finds_none(limit: int, monkeypatch: pytest.M
 def test_an_approximate_index_says_what_it_misses() -> None:
     """Vectors without structure are the hardest: what is said is what a loop over the same queries counts."""
     items_BKD, queries_QVD = unit(3000, 1, 48), unit(200, 1, 48, seed=1)
-    index = ItemIndex.build(items_BKD, queries_QVD, "approximate")
+    index = ItemIndex.build(items_BKD, Sample(queries_QVD, "made"), "approximate")
     truth = (queries_QVD[:, 0] @ items_BKD[:, 0].T).topk(10).indices
     found = index.search(queries_QVD, 10)
     hits = [len(set(each.indices.tolist()) & set(row.tolist())) for each, row in zip(found, truth, strict=True)]

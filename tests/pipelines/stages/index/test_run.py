@@ -47,7 +47,9 @@ def test_a_large_gallery_is_indexed_approximately(
     config: PipelineConfig, upstream: Plans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(faiss_index, "_EXACT_VECTORS", IMAGES - 1)
-    assert "6 images, approximate with recall 1.000 of the first ten" in run(config, upstream)
+    assert "6 images, approximate (HNSW), with recall 1.000 of the first ten, measured with the captions" in run(
+        config, upstream
+    )
 
 
 @pytest.mark.parametrize("stage", ["train", "evaluate"])

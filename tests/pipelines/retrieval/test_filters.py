@@ -1,0 +1,116 @@
+"""Conditions hold for the rows that a loop in Python finds; what does not fit is refused with the columns there are."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.retrieval.filters import FilterError, column_types, is_plain, matching_rows
+
+DAY = datetime.date
+TABLE = pa.table(
+    {
+        "image": ["a/1.jpg", "a/2.jpg", "b/3.jpg", "b/4.jpg", "b/5.jpg"],
+        "year": [2019, 2020, None, 2024, 2020],
+        "licence": ["CC0", "CC-BY", None, "it's", "CC0"],
+        "tags": [["dog", "sea"], [], None, ["cat", None, "dog"], ["cat"]],
+        "day": [DAY(2020, 1, 1), DAY(2024, 5, 31), None, DAY(2023, 1, 1), DAY(2024, 6, 1)],
+        "ok": [True, False, None, True, False],
+        "Focal length": [1.5, 2.5, 3.5, -1.0, 50.0],
+    }
+)
+ROWS: list[dict[str, Any]] = TABLE.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("year >= 2020", lambda r: r["year"] is not None and r["year"] >= 2020),
+        ("year != 2020", lambda r: r["year"] is not None and r["year"] != 2020),
+        ("year<2019.5 or year>2020.5", lambda r: r["year"] is not None and not 2019.5 < r["year"] < 2020.5),
+        ("licence in ('CC0', 'it''s')", lambda r: r["licence"] in ("CC0", "it's")),
+        ("licence not in ('CC0')", lambda r: r["licence"] is not None and r["licence"] != "CC0"),
+        ("tags contains 'dog' and year = 2024", lambda r: r["year"] == 2024 and "dog" in r["tags"]),
+        ("not tags contains 'dog'", lambda r: r["tags"] is not None and "dog" not in r["tags"]),
+        ("image contains 'b/'", lambda r: "b/" in r["image"]),
+        ("day > '2024-05-30'", lambda r: r["day"] is not None and r["day"] > DAY(2024, 5, 30)),
+        ("ok", lambda r: r["ok"] is True),
+        ("NOT ok AND year IS NOT NULL", lambda r: r["ok"] is False and r["year"] is not None),
+        ("ok = false", lambda r: r["ok"] is False),
+        ("licence is null", lambda r: r["licence"] is None),
+        ('"Focal length" <= -0.5', lambda r: r["Focal length"] <= -0.5),
+        (
+            "ok or year = 2020 and licence = 'CC0'",
+            lambda r: r["ok"] is True or (r["year"] == 2020 and r["licence"] == "CC0"),
+        ),
+        ("(ok or year = 2020) and licence = 'CC0'", lambda r: (r["ok"] or r["year"] == 2020) and r["licence"] == "CC0"),
+    ],
+)
+def test_the_rows_of_a_condition(condition: str, holds: Callable[[dict[str, Any]], Any]) -> None:
+    assert matching_rows(TABLE, condition).tolist() == [bool(holds(row)) for row in ROWS]
+
+
+@given(st.recursive(
+    st.sampled_from(["year = 2020", "year < 2020", "ok", "licence = 'CC0'"]),
+    lambda inner: st.tuples(st.sampled_from(["and", "or", "not"]), inner, inner).map(
+        lambda made: f"not ({made[1]})" if made[0] == "not" else f"({made[1]}) {made[0]} ({made[2]})"
+    ),
+    max_leaves=6,
+))  # fmt: skip
+def test_truth_values_combine_as_in_python_if_nothing_is_missing(condition: str) -> None:
+    complete = TABLE.take([0, 1, 3, 4])
+    expression = condition.replace(" = ", " == ")
+    expected = [eval(expression, {}, row) for row in complete.to_pylist()]
+    assert matching_rows(complete, condition).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        (
+            "yeer = 3",
+            r"no column 'yeer'; the gallery has image \(text\), year \(numbers\), .* tags \(lists of text\), day",
+        ),
+        ("year = 'a'", "'year' holds numbers: such a value is expected, got \"'a'\""),
+        ("licence > 3", "'licence' holds text"),
+        ("day = 'soon'", "'day' holds dates"),
+        ("year contains 'a'", "only texts and lists contain something"),
+        ("year 2020", "a comparison of 'year' is expected"),
+        ("year", "a comparison of 'year' is expected"),
+        ("year >", "it ends"),
+        ("year = 2020 licence", "'and', 'or' or the end is expected, got 'licence'"),
+        ("year = 99999999999999999999", "'year' holds numbers"),
+        ("(year = 2020", r"'\)' is expected, it ends"),
+        ("year in 2020", r"'\(' is expected"),
+        ("", "the name of a column is expected"),
+        ("__import__('os')", "no column '__import__'"),
+        ("year = 2020; drop", "cannot be read from '; drop'"),
+        ("(" * 21 + "ok" + ")" * 21, "more than 20"),
+        ("not " * 400 + "ok", "1,602 characters, more than 1,000"),
+    ],
+)
+def test_what_does_not_fit_is_refused(condition: str, message: str) -> None:
+    with pytest.raises(FilterError, match=message):
+        matching_rows(TABLE, condition)
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.sampled_from(["year", "ok", "=", "in", "(", ")", "'a'", "2", "not", '"', "é", "tags", ","]), max_size=8)
+)
+def test_anything_is_read_or_refused(words: list[str]) -> None:
+    with contextlib.suppress(FilterError):
+        assert len(matching_rows(TABLE, " ".join(words))) == len(ROWS)
+
+
+def test_columns_are_told_in_plain_words() -> None:
+    assert column_types(TABLE)["ok"] == "true or false"
+    assert not is_plain(pa.struct([("a", pa.int8())]))
+    assert not is_plain(pa.binary())
