@@ -1,9 +1,10 @@
-"""Export a registered model into a folder: for the Hugging Face hub, for sentence-transformers and as ONNX graphs.
+"""Export a registered model for the hub, sentence-transformers and as ONNX graphs, or a gallery as a Parquet table.
 
 python pipelines/export.py --model flickr8k@champion --output exported
 python pipelines/export.py --model flickr8k --output exported --push someone/flickr8k-vse
+python pipelines/export.py --gallery holiday --output holiday.parquet
 
-The model is checked in onnxruntime. Needs `pip install 'vse-pipeline[export]'`.
+The model is checked in onnxruntime, which needs `pip install 'vse-pipeline[export]'`.
 """
 
 import _repository  # noqa: F401

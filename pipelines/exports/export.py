@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.retrieval.options import MODELS, add_tracking_option, default_tracking_uri
+from pipelines.retrieval.options import add_model_options, default_tracking_uri
 from pipelines.runtime.cli import CommandParser, say
 from pipelines.runtime.stage import StageError, disk_errors
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime", "sentence_transformers")
 ONNX, CARD = "onnx", "README.md"
+_TABLE = ".parquet"
 # The metadata that the hub reads.
 _CARD_HEADER = (
     "---\nlibrary_name: vse-pipeline\npipeline_tag: sentence-similarity\ntags: [image-text-retrieval, vse]\n---\n\n"
@@ -34,17 +35,20 @@ _CAPTIONS = ("a dog", "two people sit on a bench in front of a white house", "a 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line, export, check, and push if asked."""
     parser = CommandParser()
-    parser.add_argument("--model", required=True, help=MODELS)
-    add_tracking_option(parser)
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="a new folder")
+    add_model_options(parser)
+    outputs = "a new folder for the model, or a file (.parquet) for its gallery, or one's own with --gallery"
+    parser.add_argument("--output", type=Path, required=True, metavar="PATH", help=outputs)
     parser.add_argument("--push", metavar="OWNER/NAME", help="upload the folder to a repository on the hub")
     parser.add_argument("--private", action="store_true", help="with --push: make the repository a private one")
     parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
     options = parser.parse_args(arguments)
     _require(options)
+    tracking_uri = options.tracking_uri or default_tracking_uri()
+    if options.output.suffix.lower() == _TABLE:
+        _export_table(options, tracking_uri)
+        return
     from pipelines.registry.models import find_bundle, newer_version
 
-    tracking_uri = options.tracking_uri or default_tracking_uri()
     name, bundle = find_bundle(options.model, tracking_uri)
     if newer := newer_version(name, tracking_uri):
         say(newer)
@@ -61,6 +65,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say(line)
     if options.push:
         say(f"pushed: {push_folder(options.output, options.push, options.private)}")
+
+
+def _export_table(options: argparse.Namespace, tracking_uri: str) -> None:
+    from pipelines.exports.gallery_table import export_gallery
+
+    if options.dry_run:
+        say(f"would export the gallery of {options.model} to {options.output}")
+        return
+    with disk_errors("export", options.output):
+        say(export_gallery(options.model, tracking_uri, options.output))
 
 
 def push_folder(folder: Path, repository: str, private: bool) -> str:
@@ -137,13 +151,18 @@ def _write_onnx(embedder: Embedder, correction: Correction | None, folder: Path)
 
 def _require(options: argparse.Namespace) -> None:
     """Raise StageError before any work: a package is missing, or the folder is there already."""
+    is_table, is_gallery = options.output.suffix.lower() == _TABLE, (Path(options.model) / "gallery.json").is_file()
+    if is_gallery and not is_table:
+        raise StageError(f"--output {options.output}: a gallery of one's own images is exported as one file, .parquet")
+    if is_table and options.push:
+        raise StageError("--push uploads the folder of a model: give a folder as --output")
     missing = [package for package in PACKAGES if find_spec(package) is None]
-    if missing:
+    if missing and not is_table:
         raise StageError(f"exporting needs {', '.join(missing)}: pip install 'vse-pipeline[export]'")
     if options.private and not options.push:
         raise StageError("--private has an effect with --push alone")
     if options.output.exists():
-        raise StageError(f"{options.output} is there already: name a new folder, or remove it")
+        raise StageError(f"{options.output} is there already: name a new one, or remove it")
 
 
 def _card(name: str, onnx: Mapping[str, float]) -> str:

@@ -118,7 +118,7 @@ def publish(
     directory = folder / number
     shutil.rmtree(directory, ignore_errors=True)  # of an update that was killed
     write_table(directory / TABLE, table)
-    gallery = _gallery(table)
+    gallery = gallery_of(table)
     compression = state.get("compression") or ""
     index = GalleryIndex.build(gallery.images_BKD, gallery.texts_CD, gallery.biases, compression, bank)
     index.save(directory, _origin(state, directory))
@@ -172,7 +172,7 @@ def load_image_gallery(
     metadata = load_metadata(folder, state)
     if metadata is None:
         metadata = pa.table({IMAGE: table["image_id"]})
-    return _gallery(table), index, _thumbnails(folder, table), metadata
+    return gallery_of(table), index, _thumbnails(folder, table), metadata
 
 
 def image_files(table: pa.Table) -> list[ImageFile]:
@@ -193,7 +193,8 @@ def _origin(state: dict[str, Any], directory: Path) -> dict[str, str]:
     return {**state["origin"], "gallery": content_digest(directory / TABLE)}
 
 
-def _gallery(table: pa.Table) -> Gallery:
+def gallery_of(table: pa.Table) -> Gallery:
+    """Return the gallery of rows; of rows without vectors, its vectors have no dimensions."""
     images_BKD = torch.empty(table.num_rows, 1, 0)
     if VECTORS in table.column_names:
         images_BKD = torch.from_numpy(table[VECTORS].combine_chunks().to_numpy_ndarray().copy())

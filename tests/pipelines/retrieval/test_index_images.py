@@ -220,6 +220,106 @@ def test_a_table_names_images(bundle: Path, photos: Path, suffix: str, capsys: p
     assert "1 images; 0 embedded, 1 removed, 2 skipped" in capsys.readouterr().out
 
 
+def with_columns(photos: Path) -> Path:
+    path = photos / "table.csv"
+    rows = ["image,year,tags,taken,licence", "b.png,2021,sea;dog,2021-05-01,CC0", "a.jpg,2019,,2019-01-02,"]
+    path.write_text("\n".join([*rows, "inner/c.png,,dog,,CC-BY", "b.png,1999,twice,,CC0", "gone.png,2024,,,"]) + "\n")
+    return path
+
+
+def found(where: str) -> list[str]:
+    return sorted(hit.item_id for hit in holiday().answer("a red ring", "text", 10, "images", where=where).hits)
+
+
+def test_columns_of_a_table_are_kept_and_choose_images(
+    bundle: Path, photos: Path, embedded: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of an image that comes twice the first row counts; a column that changes needs no embedding."""
+    path = with_columns(photos)
+    assert index("--model", str(bundle), "--images", str(path)) == 0
+    assert "columns image, year, tags, taken, licence" in capsys.readouterr().out
+    assert found("year >= 2020") == ["b.png"]
+    assert found("taken < '2020-01-01' or tags contains 'dog' and licence != 'CC0'") == ["a.jpg", "inner/c.png"]
+    assert found("year is null and image contains 'inner/'") == ["inner/c.png"]
+    assert found("year > 2021") == []
+    with pytest.raises(SearchError, match=r"no column 'yaer'; the gallery has image \(text\), year \(numbers\), tags"):
+        found("yaer > 2021")
+    embedded.clear()
+    assert index() == 0
+    assert "up to date" in capsys.readouterr().out
+    path.write_text(path.read_text().replace("a.jpg,2019", "a.jpg,2025"))
+    assert index() == 0
+    assert not embedded
+    assert found("year > 2021") == ["a.jpg"]
+    (metadata,) = gallery_folder("holiday").glob("0*/metadata.parquet")
+    metadata.write_bytes(metadata.read_bytes()[:-1] + b"x")
+    assert index() == 1
+    assert "metadata.parquet" in capsys.readouterr().err
+
+
+def test_columns_that_no_condition_can_name_are_left_out_and_said(
+    bundle: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = pa.table({
+        "image": ["a.jpg", None, "b.png"], "bytes": [b"1", b"2", b"3"], "place": [{"x": 1}] * 3,
+        "kind": pa.array(["one", "two", "one"]).dictionary_encode(), "tags": [["x"], ["y"], ["y", "z"]],
+    })  # fmt: skip
+    pyarrow.parquet.write_table(table, photos / "table.parquet")
+    assert index("--model", str(bundle), "--images", str(photos / "table.parquet")) == 0
+    said = capsys.readouterr().out
+    assert "columns image, kind, tags; left out, as no condition can name their values: bytes, place" in said
+    assert found("kind = 'one' and tags contains 'z'") == ["b.png"]
+
+
+def test_a_folder_has_the_names_of_its_images_to_choose_by(bundle: Path, photos: Path) -> None:
+    index("--model", str(bundle), "--images", str(photos))
+    assert found("not image contains '/'") == ["a.jpg", "b.png"]
+    with pytest.raises(SearchError, match=r"no column 'year'; the gallery has image \(text\)$"):
+        found("year = 1")
+
+
+def test_another_form_of_the_vectors_needs_no_embedding_and_stays(
+    photos: Path, tmp_path: Path, embedded: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = write_tiny_bundle(tmp_path / "corrected", is_corrected=True)
+    index("--model", str(bundle), "--images", str(photos))
+    embedded.clear()
+    (full,) = gallery_folder("holiday").glob("0*/images.faiss")
+    before = holiday().answer("a red ring", "text", 3, "images").hits
+    assert index("--compress", "pca8-int8") == 0
+    assert (
+        "index: exact, pca8-int8, fitted to 3 images and 15 captions of training, with recall"
+        in capsys.readouterr().out
+    )
+    load_image("scene://0/7").save(photos / "new.png")
+    assert index() == 0
+    assert embedded == ["new.png"]
+    assert holiday().index.images.facts.compression == "pca8-int8"
+    assert holiday().index.images.vectors.sa_code_size() == 16
+    (photos / "new.png").unlink()
+    assert index("--compress", "none") == 0
+    assert [hit.item_id for hit in holiday().answer("a red ring", "text", 3, "images").hits] == [
+        hit.item_id for hit in before
+    ]
+    assert holiday().index.images.facts.compression == ""
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ("pca17", "--compress pca17: the model's vectors have 16 dimensions"),
+        ("pca12", "--compress pca12: 4 vectors are too few to find 12 dimensions"),
+        ("small", "--compress is not a compression: write pca128-int8 (any width from 2), pca256, int8; got 'small'"),
+    ],
+)
+def test_a_form_that_cannot_be_fitted_is_refused_before_anything_is_embedded(
+    bundle: Path, photos: Path, embedded: list[str], capsys: pytest.CaptureFixture[str], form: str, message: str
+) -> None:
+    assert index("--model", str(bundle), "--images", str(photos), "--compress", form) == 1
+    assert message in capsys.readouterr().err
+    assert not embedded
+
+
 def test_odd_files_are_embedded_or_skipped_with_their_reason(bundle: Path, photos: Path) -> None:
     sizes = [(1, 5000), (5000, 1), (3000, 2), (1, 1)]
     for width, height in sizes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import json
 import logging
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
 from ray.exceptions import ActorDiedError
@@ -59,6 +61,25 @@ def test_hits_say_how_sure_they_are_and_may_be_left_out(tmp_path: Path) -> None:
         least = sorted(hit.confidence or 2 for hit in expected)[2]
         sure = client.post("/search", json={"text": "a red ring", "min_confidence": least}).json()
         assert sure["results"] == body["results"][:4]
+
+
+def test_a_condition_chooses_images_before_the_nearest_are_found(tmp_path: Path) -> None:
+    replica = SearchReplica(str(write_tiny_bundle(tmp_path / "bundle")), "unused")
+    ids = [record.image_id for record in replica._model.gallery.records]
+    columns = pa.table({"image": ids, "year": list(range(IMAGES))})
+    replica._model = dataclasses.replace(replica._model, metadata=columns)
+    with TestClient(guarded(replica), base_url="http://127.0.0.1") as client:
+        everything = client.post("/search", json={"text": "a red ring"}).json()["results"]
+        chosen = client.post("/search", json={"text": "a red ring", "where": "year >= 4", "k": 2}).json()["results"]
+        assert chosen == [result for result in everything if result["id"] in ids[4:]]
+        image = {"image": ("a.png", encoded(load_image("scene://0/0"), "PNG"), "image/png")}
+        asked = client.post("/search/image", params={"where": "year = 5", "target": "images"}, files=image)
+        assert [result["id"] for result in asked.json()["results"]] == ids[5:]
+        refused = client.post("/search", json={"text": "a red ring", "where": "yaer >= 4"})
+        assert refused.status_code == 422
+        assert "no column 'yaer'; the gallery has image (text), year (numbers)" in refused.json()["error"]
+        assert client.get("/model").json()["columns"] == {"image": "text", "year": "numbers"}
+        assert client.post("/search", json={"text": "a red ring", "where": "y" * 1001}).status_code == 422
 
 
 def test_a_model_without_a_bank_is_not_asked_for_sure_hits(client: TestClient) -> None:
