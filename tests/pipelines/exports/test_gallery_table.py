@@ -77,7 +77,8 @@ def test_each_view_of_ones_own_images_is_a_row_with_their_columns() -> None:
     metadata = pa.table({"image": ["0", "1", "2"], "year": [1, None, 3], "bias": ["a", "b", "c"]})
     rows: list[dict[str, Any]] = gallery_table(gallery, "holiday/1", metadata).to_pylist()
     assert [(row["id"], row["view"], row["year"], row["bias_"]) for row in rows] == [
-        ("0", 0, 1, "a"), ("0", 1, 1, "a"), ("1", 0, None, "b"), ("1", 1, None, "b"), ("2", 0, 3, "c"), ("2", 1, 3, "c"),
+        ("0", 0, 1, "a"), ("0", 1, 1, "a"), ("1", 0, None, "b"), ("1", 1, None, "b"),
+        ("2", 0, 3, "c"), ("2", 1, 3, "c"),
     ]  # fmt: skip
     for row in rows:
         bias = 0.1 * (int(row["id"]) + 1)

@@ -284,13 +284,10 @@ def test_another_form_of_the_vectors_needs_no_embedding_and_stays(
     bundle = write_tiny_bundle(tmp_path / "corrected", is_corrected=True)
     index("--model", str(bundle), "--images", str(photos))
     embedded.clear()
-    (full,) = gallery_folder("holiday").glob("0*/images.faiss")
-    before = holiday().answer("a red ring", "text", 3, "images").hits
+    before = [hit.item_id for hit in holiday().search("a red ring", "text", 3, "images")]
     assert index("--compress", "pca8-int8") == 0
-    assert (
-        "index: exact, pca8-int8, fitted to 3 images and 15 captions of training, with recall"
-        in capsys.readouterr().out
-    )
+    said = "index: exact, pca8-int8, fitted to 3 images and 15 captions of training, with recall"
+    assert said in capsys.readouterr().out
     load_image("scene://0/7").save(photos / "new.png")
     assert index() == 0
     assert embedded == ["new.png"]
@@ -298,9 +295,7 @@ def test_another_form_of_the_vectors_needs_no_embedding_and_stays(
     assert holiday().index.images.vectors.sa_code_size() == 16
     (photos / "new.png").unlink()
     assert index("--compress", "none") == 0
-    assert [hit.item_id for hit in holiday().answer("a red ring", "text", 3, "images").hits] == [
-        hit.item_id for hit in before
-    ]
+    assert [hit.item_id for hit in holiday().search("a red ring", "text", 3, "images")] == before
     assert holiday().index.images.facts.compression == ""
 
 

@@ -72,7 +72,7 @@ def test_a_condition_chooses_images_before_the_nearest_are_found(tmp_path: Path)
         everything = client.post("/search", json={"text": "a red ring"}).json()["results"]
         chosen = client.post("/search", json={"text": "a red ring", "where": "year >= 4", "k": 2}).json()["results"]
         assert chosen == [result for result in everything if result["id"] in ids[4:]]
-        image = {"image": ("a.png", encoded(load_image("scene://0/0"), "PNG"), "image/png")}
+        image = {"image": ("a.png", encoded("PNG"), "image/png")}
         asked = client.post("/search/image", params={"where": "year = 5", "target": "images"}, files=image)
         assert [result["id"] for result in asked.json()["results"]] == ids[5:]
         refused = client.post("/search", json={"text": "a red ring", "where": "yaer >= 4"})
