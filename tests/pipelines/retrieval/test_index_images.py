@@ -286,7 +286,7 @@ def test_another_form_of_the_vectors_needs_no_embedding_and_stays(
     embedded.clear()
     before = [hit.item_id for hit in holiday().search("a red ring", "text", 3, "images")]
     assert index("--compress", "pca8-int8") == 0
-    said = "index: exact, pca8-int8, fitted to 3 images and 15 captions of training, with recall"
+    said = "index: exact, hubs corrected, pca8-int8, fitted to 3 images and 15 captions of training, with recall"
     assert said in capsys.readouterr().out
     load_image("scene://0/7").save(photos / "new.png")
     assert index() == 0
