@@ -54,9 +54,11 @@ def gallery_table(gallery: Gallery, model: str, metadata: pa.Table | None = None
     addresses = [record.image_uri for record in records]
     ids = [record.image_id for record in records]
     images = _rows("image", ids, addresses, firsts, gallery.images_BKD, of_images_B)
-    for name in metadata.column_names[1:] if metadata is not None else ():
+    if metadata is not None:
         views = pa.array(np.repeat(np.arange(len(records)), gallery.images_BKD.shape[1]))
-        images = images.append_column(f"{name}_" if name in images.column_names else name, metadata[name].take(views))
+        for name in metadata.column_names[1:]:
+            taken = f"{name}_" if name in images.column_names else name
+            images = images.append_column(taken, metadata[name].take(views))
     texts = _rows(
         "caption",
         [caption.caption_id for _, caption in captions],

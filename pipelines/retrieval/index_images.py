@@ -133,7 +133,7 @@ def _has_other_columns(folder: Path, found: dict[str, Any], metadata: pa.Table |
         return False
     kept = image_gallery.load_metadata(folder, found)
     if kept is None:
-        return metadata.num_columns > 1
+        return bool(metadata.num_columns > 1)
     is_there = pc.is_in(kept[IMAGE], metadata[IMAGE])
     new = metadata.take(pc.index_in(kept[IMAGE].filter(is_there), metadata[IMAGE]))
     return bool(not kept.filter(is_there).equals(new))
