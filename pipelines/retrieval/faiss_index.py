@@ -179,7 +179,8 @@ class ItemIndex:
     def kept_queries(self, queries_QVD: Tensor) -> Tensor:
         """Return queries as they are compared with items (Q, V, W), with hubs corrected."""
         queries_QVD = with_one(queries_QVD) if self.facts.is_corrected else queries_QVD
-        return torch.from_numpy(self._inner(_vectors(queries_QVD))[1]).view(*queries_QVD.shape[:2], -1)
+        _, queries = self._inner(_vectors(queries_QVD))
+        return torch.from_numpy(queries).view(*queries_QVD.shape[:2], -1)
 
     def kept_items(self, indices_S: Tensor | None = None) -> Tensor:
         """Return all items, or some, as they are kept (S, K, W), with hubs corrected."""
