@@ -91,7 +91,7 @@ def test_extractor_takes_a_file_of_weights_along_as_safetensors(tmp_path: Path) 
 def test_extractor_takes_the_detectors_weights_along_as_safetensors(tmp_path: Path) -> None:
     """Whatever their form: a registered model needs no pickle, and no other place."""
     state = tiny_detector(seed=3).state_dict()
-    torch.save({"model": state}, tmp_path / "released.pth")
+    torch.save(state, tmp_path / "released.pth")
     write_extractor(tmp_path / "out", "butd", {"weights": str(tmp_path / "released.pth"), "seed": None})
     folder = tmp_path / "out" / "weights"
     assert [path.name for path in folder.iterdir()] == ["model.safetensors"]

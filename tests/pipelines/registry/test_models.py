@@ -284,7 +284,7 @@ def test_a_scoring_server_takes_bytes_and_reads_no_file_of_its_machine(model: An
         ({"image": ["data:image/png,xyz"]}, "row 0 ('data:image/png,xyz'): a data URI must read"),
         ({"image": ["data:image/png;base64,***"]}, "not base64 (Only base64 data is allowed)"),
         ({"image": ["data:image/png;base64," + "A" * 400]}, "AAA...'): not an image"),
-        ({"other": ["a"]}, "needs the columns 'text' and 'image', or one of them; got other"),
+        ({"other": ["a"]}, "needs the columns 'text' and 'image', or one of them; got no column"),
     ],
 )
 def test_pyfunc_names_the_bad_row(model: Any, rows: dict[str, list[Any]], message: str) -> None:
