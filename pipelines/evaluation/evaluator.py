@@ -77,7 +77,8 @@ def evaluate_into(
             correction.save(directory / CORRECTION)
             embedded = replace(embedded, gallery=correction.of_gallery(embedded.gallery))
             is_corrected = f"hubs are corrected: {correction}"
-            confidence = [confidence_of(correction)]
+            # A stored one was measured on the split that its model was selected on.
+            confidence = [confidence_of(correction)] if may_choose else []
         except UncorrectedError as error:
             is_corrected = f"hubs are not corrected: {error}"
     tracker.set_tags({"vse.hub_correction": is_corrected})
