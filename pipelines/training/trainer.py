@@ -55,6 +55,8 @@ from vse_core.training.state import Progress, load_state
 from vse_core.training.step import LocalBatch, NonFiniteLossError, StepResult, check_finite, training_step
 
 EVALUATION_BATCH = 128
+# Of a worker with a GPU, which leaves its cores to them.
+_LOADING_THREADS = 4
 
 IntArray = npt.NDArray[np.int64]
 # Takes a step of a loss over local batches; says whether it is diagnosed.
@@ -175,6 +177,7 @@ class Trainer:
             seed=seed,
             caption_augmentation=training.caption_augmentation,
             extra=self.kind.train_inputs(self.settings.kind_settings, train, self.caption_encoder, self.directory),
+            threads=min(_LOADING_THREADS, torch.get_num_threads()) if self.device.type == "cuda" else 1,
             pin=self.device.type == "cuda",
             few_shapes=self._is_graphed,
         )

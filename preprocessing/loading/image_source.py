@@ -30,8 +30,8 @@ _DROP: dict[SizeAugmentation, Callable[[int, np.random.Generator], npt.NDArray[n
 }
 # Sets of different sizes are padded to a multiple of it, if batches are to have few shapes.
 _BUCKET = 16
-# Batches alive at once in training: two prefetched, one in preparation, the consumer's and its last one.
-_ALIVE = 5
+# Batches alive at once in training: two prefetched, up to four in preparation, the consumer's and its last one.
+_ALIVE = 8
 
 
 @dataclass(eq=False)

@@ -5,6 +5,7 @@ import itertools
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -16,11 +17,11 @@ from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.batch import Batch, pad_tokens
 from preprocessing.loading.image_source import ImageSource
 from preprocessing.loading.sampler import BatchSampler, rank_slice
-from preprocessing.prefetch import prefetch
+from preprocessing.prefetch import prefetch_calls
 from preprocessing.randomness import Stream, sample_rng
 from preprocessing.shards.reader import ShardReader
 
-# Batches that a background thread prepares in advance.
+# Batches that background threads have prepared in advance.
 _PREPARED = 2
 # Captions are padded to a multiple of it, if batches are to have few shapes.
 _BUCKET = 8
@@ -44,7 +45,8 @@ class TrainLoader:
         seed: of the captions' augmentation.
         caption_augmentation: mask, replace and delete tokens, as the caption encoder does it; ``words`` keeps the ends.
         extra: gives what the model takes besides images and tokens.
-        pin: let the background thread copy them to page-locked memory, from which copies to a GPU are asynchronous.
+        threads: that prepare batches, each one of its own; a GPU trains faster than one of them prepares.
+        pin: let a background thread copy them to page-locked memory, from which copies to a GPU are asynchronous.
         few_shapes: pad captions to a multiple of 8, so that few CUDA graphs replay all steps.
         wait_seconds: time that consumers have waited for batches so far, over all epochs.
     """
@@ -59,6 +61,7 @@ class TrainLoader:
     seed: int
     caption_augmentation: bool | Literal["words"]
     extra: CaptionInputs | None = None
+    threads: int = 1
     pin: bool = False
     few_shapes: bool = False
 
@@ -77,24 +80,22 @@ class TrainLoader:
     def epoch(self, epoch: int, start_step: int = 0) -> Generator[Batch, None, None]:
         """Yield this rank's batches of an epoch from a step on, in order; `start_step` may be ``steps_per_epoch``.
 
-        A background thread prepares them; it ends with the iteration, also when the consumer stops early. Its errors
+        Background threads prepare them; they end with the iteration, also when the consumer stops early. Their errors
         are raised here.
         """
         if not 0 <= start_step <= self.steps_per_epoch:
             raise ValueError(f"start_step must be from 0 to {self.steps_per_epoch}, got {start_step}")
-        batches = self._batches(epoch, start_step)
-        if self.pin:
-            batches = (batch.pin() for batch in batches)
-        return self._timed(prefetch(batches, _PREPARED))
+        calls = (partial(self._prepared, epoch, step) for step in range(start_step, self.steps_per_epoch))
+        return self._timed(prefetch_calls(calls, _PREPARED, self.threads))
 
-    def _batches(self, epoch: int, start_step: int) -> Iterator[Batch]:
-        """Yield the batches from a step on, while the shards of the next window are fetched."""
+    def _prepared(self, epoch: int, step: int) -> Batch:
+        """Return the batch of a step, pinned if it is to be, while the shards of the next window are fetched."""
         ahead = self.sampler.window_steps if self.reader.is_streamed else None
-        for step in range(start_step, self.steps_per_epoch):
-            if ahead is not None and step + ahead < self.steps_per_epoch:
-                captions = rank_slice(self.sampler.batch(epoch, step + ahead), self.rank, self.world)
-                self.reader.fetch(self.reader.images_of(captions))
-            yield self.batch(epoch, step)
+        if ahead is not None and step + ahead < self.steps_per_epoch:
+            captions = rank_slice(self.sampler.batch(epoch, step + ahead), self.rank, self.world)
+            self.reader.fetch(self.reader.images_of(captions))
+        batch = self.batch(epoch, step)
+        return batch.pin() if self.pin else batch
 
     def batch(self, epoch: int, step: int) -> Batch:
         """Return this rank's local batch of a step, prepared in the calling thread."""

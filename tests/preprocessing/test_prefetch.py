@@ -3,10 +3,11 @@
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
-from preprocessing.prefetch import prefetch
+from preprocessing.prefetch import prefetch, prefetch_calls
 
 
 def threads() -> int:
@@ -59,4 +60,32 @@ def test_stopping_at_any_moment() -> None:
         for _ in range(round_ % 4):
             next(items, None)
         items.close()
+    assert threads() == 0
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_several_threads_keep_the_order(count: int) -> None:
+    running, most = set(), 0
+    lock = threading.Lock()
+
+    def call(number: int) -> int:
+        nonlocal most
+        with lock:
+            running.add(number)
+            most = max(most, len(running))
+        time.sleep(0.002 * (5 - number % 5))  # later ones are done first
+        with lock:
+            running.remove(number)
+        return number
+
+    assert list(prefetch_calls((partial(call, number) for number in range(30)), 2, count)) == list(range(30))
+    assert most == count
+    assert threads() == 0
+
+
+def test_an_error_of_one_of_several_threads_comes_in_its_place() -> None:
+    items = prefetch_calls((partial(divmod, 6, divisor) for divisor in (3, 2, 0, 1)), 2, 2)
+    assert [next(items), next(items)] == [(2, 0), (3, 0)]
+    with pytest.raises(ZeroDivisionError):
+        next(items)
     assert threads() == 0

@@ -47,11 +47,25 @@ def make_loader(
     captions: bool | Literal["words"] = True,
     batch: int = BATCH,
     dropout: float = 0.0,
+    threads: int = 1,
+    few_shapes: bool = False,
 ) -> TrainLoader:
     sampler = BatchSampler(reader.num_captions, batch, SEED)
-    images = FeatureSource(reader, SEED, size, dropout)
+    images = FeatureSource(reader, SEED, size, dropout, few_shapes)
     tokens = TokenTable.encode(reader.texts(), vocabulary)
-    return TrainLoader(reader, images, tokens, vocabulary, sampler, rank, world, SEED, captions)
+    return TrainLoader(
+        reader,
+        images,
+        tokens,
+        vocabulary,
+        sampler,
+        rank,
+        world,
+        SEED,
+        captions,
+        threads=threads,
+        few_shapes=few_shapes,
+    )
 
 
 def rows(batch: Batch) -> list[tuple[int, int, bytes, list[int]]]:
@@ -135,6 +149,24 @@ def test_every_caption_once_an_epoch(reader: ShardReader, vocabulary: Vocabulary
 def test_resuming_in_mid_epoch_gives_the_rest(reader: ShardReader, vocabulary: Vocabulary, start: int) -> None:
     whole = [rows(batch) for batch in make_loader(reader, vocabulary).epoch(1)]
     assert [rows(batch) for batch in make_loader(reader, vocabulary).epoch(1, start)] == whole[start:]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_neither_threads_nor_few_shapes_change_a_sample(
+    reader: ShardReader, vocabulary: Vocabulary, threads: int
+) -> None:
+    expected = list(make_loader(reader, vocabulary).epoch(2, 1))
+    found = list(make_loader(reader, vocabulary, threads=threads, few_shapes=True).epoch(2, 1))
+    assert [rows(batch) for batch in found] == [rows(batch) for batch in expected]
+    assert {batch.tokens_BL.shape[1] % 8 for batch in found} == {0}
+    # Sets of different sizes: a multiple of 16 holds the largest.
+    assert {batch.images.shape[1] % 16 for batch in found} <= {
+        0,
+        max(len(reader.features(i)) for i in range(len(reader))) % 16,
+    }
+    for batch in found:
+        beyond = torch.arange(batch.images.shape[1]) >= batch.lengths_or_mask.unsqueeze(1)
+        assert not batch.images[beyond].any()
 
 
 def test_the_cut_into_shards_does_not_matter(tmp_path: Path, sample: Callable[..., Sample]) -> None:
