@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from leaderboard import LEADERBOARD, Parts
+from corrected import Vectors, keep_both
+from leaderboard import LEADERBOARD
 from reader import RESULTS, machine
 from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor, nn
@@ -53,7 +54,7 @@ class Choice(NamedTuple):
     dims: int
     power: int
     result: RetrievalResult
-    similarities_BC: Tensor
+    projections: tuple[Tensor, Tensor]
 
 
 def read_split(directory: Path, member: str) -> Split:
@@ -79,6 +80,12 @@ def inverse_roots(covariance: Tensor) -> dict[float, Tensor]:
     return {ridge: (vectors / (values.clamp(min=0) + added).sqrt()) @ vectors.T for ridge, added in ridges.items()}
 
 
+def embed(projections: tuple[Tensor, Tensor], sides: tuple[Tensor, Tensor]) -> list[Tensor]:
+    """Return unit vectors of image features (B, D) and of caption vectors (C, D)."""
+    pairs = zip(sides, projections, strict=True)
+    return [nn.functional.normalize(side @ projection, dim=1).float() for side, projection in pairs]
+
+
 def fit(train: tuple[Tensor, Tensor], dev: tuple[Tensor, Tensor], counts: list[int]) -> Choice:
     """Fit CCA to pairs of rows for each ridge, and choose by the RSUM of the development images and captions."""
     (x, y), best = train, None
@@ -86,14 +93,14 @@ def fit(train: tuple[Tensor, Tensor], dev: tuple[Tensor, Tensor], counts: list[i
     lefts, rights = inverse_roots(x.T @ x / len(x)), inverse_roots(y.T @ y / len(y))
     for (first, left), (second, right) in itertools.product(lefts.items(), rights.items()):
         u, correlations, v = torch.svd_lowrank(left @ cross @ right, q=max(DIMS) + 16, niter=4)
-        images, texts = dev[0] @ left @ u, dev[1] @ right @ v
+        images, texts = left @ u, right @ v
         for dims, power in itertools.product(DIMS, POWERS):
             weights = correlations[:dims] ** (power / 2)
-            sides = (nn.functional.normalize(side[:, :dims] * weights, dim=1).float() for side in (images, texts))
-            embedded, sentences = sides
+            projections = images[:, :dims] * weights, texts[:, :dims] * weights
+            embedded, sentences = embed(projections, dev)
             result = evaluate_retrieval(embedded.unsqueeze(1), sentences, counts)
             if best is None or result.rsum > best.result.rsum:
-                best = Choice(first, second, dims, power, result, embedded @ sentences.T)
+                best = Choice(first, second, dims, power, result, projections)
     assert best is not None
     return best
 
@@ -114,21 +121,6 @@ def minilm(folder: Path, train: list[str], dev: list[str]) -> tuple[Tensor, Tens
     encoded = (network.encode(texts, convert_to_tensor=True, show_progress_bar=True) for texts in (train, dev))
     first, second = encoded
     return standardized(first.double(), second.double())
-
-
-def parts_of_similarities(similarities_BC: Tensor, owners_C: Tensor) -> Parts:
-    """Return what each image and its captions add to RSUM."""
-    own_BC = owners_C == torch.arange(len(similarities_BC)).unsqueeze(1)
-    best_B = similarities_BC.masked_fill(~own_BC, -torch.inf).amax(dim=1, keepdim=True)
-    of_images_B = (similarities_BC.masked_fill(own_BC, -torch.inf) >= best_B).sum(dim=1)
-    own_C = similarities_BC[owners_C, torch.arange(len(owners_C))]
-    of_captions_C = (similarities_BC.masked_fill(own_BC, -torch.inf) >= own_C).sum(dim=0)
-    hits_B, hits_C = (
-        torch.stack([100.0 * (ranks < k) for k in (1, 5, 10)]).sum(dim=0) for ranks in (of_images_B, of_captions_C)
-    )
-    parts_B = hits_B / len(hits_B)
-    parts: Parts = parts_B.index_add(0, owners_C, hits_C / len(hits_C)).double().numpy()
-    return parts
 
 
 def row(choice: Choice, seconds: float) -> dict[str, Any]:
@@ -154,9 +146,11 @@ def measure(config: PipelineConfig, features: str, folder: Path | None) -> dict[
         y, y_dev = vectors()
         choice = fit((x[train.owners_C], y), (x_dev, y_dev), dev.counts)
         rows[name] = row(choice, time.perf_counter() - began)
-        LEADERBOARD.keep_parts(
-            features, f"linear CCA {name}", 0, parts_of_similarities(choice.similarities_BC, dev.owners_C)
-        )
+        images_BD, texts_CD = embed(choice.projections, (x_dev, y_dev))
+        bank_images_MD, bank_texts_MD = embed(choice.projections, (x, y))
+        vectors = Vectors(images_BD.unsqueeze(1), texts_CD, bank_images_MD.unsqueeze(1), bank_texts_MD, dev.counts)
+        rows[name]["corrected"] = keep_both(features, f"linear CCA {name}", 0, vectors)
+        LEADERBOARD.keep_parts(features, f"linear CCA {name}", 0, vectors.parts())
         print(name, rows[name], flush=True)
     return rows
 

@@ -58,6 +58,7 @@ TELLING = (
 def leaderboard_table(features: str, names: Sequence[str] | None = None) -> str:
     """The systems of the leaderboard on a set of features, the best first: with their recalls, or few rows without."""
     found = _read("leaderboard")["features"][features]
+    corrected = _read("hubs")["summary"][features]
     floor = {f"linear CCA {kind}": [row] for kind, row in _read("linear_cca")[features]["rows"].items()}
     recalls = {} if names else {f"{way} R@1 / 5 / 10": short for short, way in DIRECTIONS.items()}
     rows = []
@@ -70,8 +71,13 @@ def leaderboard_table(features: str, names: Sequence[str] | None = None) -> str:
         rsum = f"**{row['rsum']:.1f}** ({row['interval'][0]:.0f} to {row['interval'][1]:.0f})"
         over = [_difference(row["over"].get(other)) for other in ("VSE++", "linear CCA TF-IDF")]
         means = [_mean_recalls(runs or floor[name], way) for way in recalls.values()]
-        rows.append([name, *means, rsum, *over, cost])
-    return _table(["", *recalls, "RSUM", "over VSE++", "over linear CCA, TF-IDF", "seeds x minutes"], rows)
+        hubs = corrected.get(name)
+        gain = (
+            "-" if hubs is None else "{:.1f} ({:+.1f}, {:.1f} to {:.1f})".format(hubs["rsum_corrected"], *hubs["gain"])
+        )
+        rows.append([name, *means, rsum, gain, *over, cost])
+    columns = ["RSUM", "hubs corrected (gain)", "over VSE++", "over linear CCA, TF-IDF", "seeds x minutes"]
+    return _table(["", *recalls, *columns], rows)
 
 
 def _mean_recalls(runs: Sequence[dict[str, Any]], way: str) -> str:
@@ -82,6 +88,47 @@ def _mean_recalls(runs: Sequence[dict[str, Any]], way: str) -> str:
 def _difference(over: Sequence[float] | None) -> str:
     """A difference with its interval, or nothing."""
     return "" if over is None else f"{over[0]:+.1f} ({over[1]:+.1f} to {over[2]:+.1f})"
+
+
+def hub_table() -> str:
+    """What hub correction is worth on each set of features, with the lead of linear CCAs that are corrected too."""
+    record, linear = _read("hubs"), _read("linear_cca")
+    rows = []
+    for features, found in record["summary"].items():
+        for name, row in sorted(found.items(), key=lambda item: -item[1]["rsum_corrected"]):
+            kind = name.removeprefix("linear CCA ")
+            runs = record["features"][features].get(name) or {"0": linear[features]["rows"][kind]["corrected"]}
+            temperatures = sorted({f"{run['temperature']:.3g}" for run in runs.values()})
+            source = next(iter(runs.values()))["source"]
+            errors = [max(run["calibration_error"][way] for run in runs.values()) for way in DIRECTIONS]
+            over = [_difference(row["over"].get(f"linear CCA {floor}")) for floor in ("TF-IDF", "MiniLM")]
+            rows.append(
+                [
+                    f"{name}, {features.partition(',')[0]}",
+                    str(row["seeds"]),
+                    f"{', '.join(temperatures)}, {source}",
+                    f"{row['rsum']:.1f}",
+                    f"**{row['rsum_corrected']:.1f}** ({row['interval'][0]:.0f} to {row['interval'][1]:.0f})",
+                    _difference(row["gain"]),
+                    *over,
+                    " / ".join(f"{error:.3f}" for error in errors),
+                ]
+            )
+    head = ["", "seeds", "temperature", "RSUM", "corrected", "gain", "over corrected CCA, TF-IDF", "MiniLM"]
+    return _table([*head, "calibration error, image to text / text to image"], rows)
+
+
+def hub_study_table() -> str:
+    """What hub correction adds to RSUM by one choice after another."""
+    study = _read("hubs")["study"]
+    rows = []
+    for choice in ("captions in the bank", "temperature", "one direction", "CSLS, neighbours"):
+        values = study[choice]
+        ordered = sorted(values, key=float) if choice != "one direction" else list(values)
+        gains = "; ".join(f"{value}: {_difference(values[value])}" for value in ordered)
+        rows.append([choice, gains])
+    other = "not admissible: the development split as its own bank"
+    return _table(["choice", "gain of RSUM"], [*rows, [other, _difference(study[other])]])
 
 
 def released_step_table() -> str:
@@ -336,6 +383,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "gru start": gru_start_table,
     **{name: partial(leaderboard_table, features) for name, features in GRIDS.items()},
     "short leaderboard": lambda: leaderboard_table(GRIDS["leaderboard"], TELLING),
+    "hub correction": hub_table,
+    "hub study": hub_study_table,
     "released step": released_step_table,
     "gpu recurrence": gpu_recurrence_table,
     "gpu graphs": graphs_table,
