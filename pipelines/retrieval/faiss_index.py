@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import faiss
 import numpy as np
@@ -34,6 +34,7 @@ from vse_core.evaluation.hubs import with_bias, with_one
 from vse_core.evaluation.nearest import top_k
 
 Kind = Literal["exact", "approximate"]
+Rows = TypeVar("Rows", Tensor, npt.NDArray[np.float32])
 # One for each item: whether a search may find it.
 Among = npt.NDArray[np.bool_]
 
@@ -129,7 +130,7 @@ class ItemIndex:
         small = Compression.parse(compression or None)
         lists = round(4 * math.sqrt(items * views)) if kind == "approximate" and items * views > _MOST_IN_GRAPH else 0
         try:
-            transform = fit_transform(small, _vectors(fitted.vectors_NVD), bias_B is not None)
+            transform = fit_transform(small, _some(_vectors(fitted.vectors_NVD), _FITTED), bias_B is not None)
         except ValueError as error:
             raise GalleryError(f"the gallery cannot be compressed: {error}") from error
         queries_QVD = queries.vectors_NVD
@@ -143,12 +144,11 @@ class ItemIndex:
             index.hnsw.efConstruction = _BUILD_CANDIDATES
         index = index if transform is None else faiss.IndexPreTransform(transform, index)
         if len(vectors):
-            index.train(vectors[:: -(-len(vectors) // _FITTED)])
+            index.train(_some(vectors, _FITTED))
         index.add(vectors)
         facts = Facts(kind, items, views, dim, 0, 1.0, bias_B is not None, lists, compression)
         facts = replace(facts, fitted_to=fitted.name if small.width else "", measured_with=queries.name)
-        step = max(1, len(queries_QVD) // _RECALL_QUERIES)
-        return cls(index, facts)._measured(items_BKD, queries_QVD[::step][:_RECALL_QUERIES])
+        return cls(index, facts)._measured(items_BKD, _some(queries_QVD, _RECALL_QUERIES))
 
     def _measured(self, items_BKD: Tensor, queries_QVD: Tensor) -> Self:
         """Return the index with its recall, and with as many candidates as the wanted one takes.
@@ -254,24 +254,16 @@ class GalleryIndex:
         without captions. Without a bank these are the gallery itself.
         """
         of_images_B, of_texts_C = biases or (None, None)
-        images, texts = Sample(images_BKD, "the images themselves"), Sample(texts_CD.unsqueeze(1), "the captions")
-        fitted = Sample(
-            torch.cat([images_BKD.flatten(0, 1), texts_CD]).unsqueeze(1),
-            "the images themselves" if not len(texts_CD) else f"the {len(texts_CD):,} captions and their images",
-        )
-        queries = texts if len(texts_CD) else images
-        if bank is not None:
-            vectors_ND = torch.cat([bank.images_MKD.flatten(0, 1), bank.texts_MD])
-            name = f"{len(bank.images_MKD):,} images and {len(bank.texts_MD):,} captions of training"
-            fitted = Sample(vectors_ND.unsqueeze(1), name)
-            queries = texts if len(texts_CD) else Sample(bank.texts_MD.unsqueeze(1), "captions of training")
-        of_images = ItemIndex.build(
-            images_BKD, queries, _kind(images_BKD, not len(texts_CD)), of_images_B, compression, fitted
-        )
-        images = images._replace(name="the images")
+        images, texts = Sample(images_BKD, "the images"), Sample(texts_CD.unsqueeze(1), "the captions")
+        queries, is_alone = texts, not len(texts_CD)
+        if is_alone:
+            own = images._replace(name="the images themselves")
+            queries = own if bank is None else Sample(bank.texts_MD.unsqueeze(1), "captions of training")
+        fitted = _fitted(images_BKD, texts_CD, bank) if compression else None
+        kinds = _kind(images_BKD, is_alone), _kind(texts.vectors_NVD)
         return cls(
-            of_images,
-            ItemIndex.build(texts.vectors_NVD, images, _kind(texts.vectors_NVD), of_texts_C, compression, fitted),
+            ItemIndex.build(images_BKD, queries, kinds[0], of_images_B, compression, fitted),
+            ItemIndex.build(texts.vectors_NVD, images, kinds[1], of_texts_C, compression, fitted),
         )
 
     def facts(self) -> dict[str, Facts]:
@@ -316,12 +308,29 @@ def _kind(items_BKD: Tensor, is_alone: bool = False) -> Kind:
     return "exact" if items_BKD.shape[0] * items_BKD.shape[1] <= most else "approximate"
 
 
+def _fitted(images_BKD: Tensor, texts_CD: Tensor, bank: Correction | None) -> Sample:
+    """Return the vectors that a compression is fitted to: those of the bank, or else of the gallery."""
+    if bank is not None:
+        name = f"{len(bank.images_MKD):,} images and {len(bank.texts_MD):,} captions of training"
+        images_BKD, texts_CD = bank.images_MKD, bank.texts_MD
+    elif not len(texts_CD):
+        return Sample(images_BKD, "the images themselves")
+    else:
+        name = f"the {len(texts_CD):,} captions and their images"
+    return Sample(torch.cat([images_BKD.flatten(0, 1), texts_CD]).unsqueeze(1), name)
+
+
 def _has_transform(index: faiss.Index) -> bool:
     return isinstance(index, faiss.IndexPreTransform)
 
 
 def _vectors(items_BKD: Tensor) -> npt.NDArray[np.float32]:
     return np.ascontiguousarray(items_BKD.flatten(0, 1).float().cpu().numpy())
+
+
+def _some(vectors: Rows, most: int) -> Rows:
+    """Return at most so many of all rows, evenly spread."""
+    return vectors[:: max(1, -(-len(vectors) // most))]
 
 
 def _overlap(found: Sequence[np.ndarray], true_Qk: Sequence[np.ndarray]) -> float:

@@ -73,11 +73,13 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
     parts = folder / image_gallery.PARTS / fingerprint(state["origin"])[:16]
     published = image_gallery.load_table(folder, found) if found.get("origin") == state["origin"] else None
     kept, todo, skipped, removed = _plan(folder, published, files, sorted(parts.glob("*.parquet")))
+    is_new = found["current"] is not None and (
+        state.get("compression") != found.get("compression") or _has_other_columns(folder, found, metadata)
+    )
     say(
         f"{folder.name}: {len(files):,} images in {images} ({others:,} other files): {len(todo):,} to embed, "
-        f"{removed:,} to remove, {len(skipped):,} to skip"
+        f"{removed:,} to remove, {len(skipped):,} to skip{', with other columns or another form' if is_new else ''}"
     )
-    is_new = state.get("compression") != found.get("compression") or _has_other_columns(folder, found, metadata)
     if published is not None and not (parts.exists() or todo or removed or is_new):
         say(f"{folder.name}: up to date{'' if options.dry_run else _listed(folder, skipped)}")
         if state != found and not options.dry_run:  # the same model under another version
@@ -105,6 +107,8 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
 
 def _require_compressible(name: str | None, bundle: Path, bank: Correction | None, images: int) -> None:
     """Refuse a compression that cannot be fitted, before anything is embedded."""
+    if name is None:
+        return
     with safe_open(bundle / "gallery" / EMBEDDINGS, "pt") as gallery:
         _, views, dim = gallery.get_slice("images_BKD").get_shape()
     vectors = images * views if bank is None else bank.images_MKD.flatten(0, 1).shape[0] + len(bank.texts_MD)
@@ -129,7 +133,7 @@ def _of_rows(metadata: pa.Table | None, rows: pa.Table) -> pa.Table | None:
 
 def _has_other_columns(folder: Path, found: dict[str, Any], metadata: pa.Table | None) -> bool:
     """Return whether the columns of the images of a gallery are others, or have other values, than it has kept."""
-    if metadata is None or found["current"] is None:
+    if metadata is None:
         return False
     kept = image_gallery.load_metadata(folder, found)
     if kept is None:

@@ -364,6 +364,24 @@ def serving_table() -> str:
     return _table(["queries", "a second", "of the bare work's rate", "median"], rows)
 
 
+def small_vectors_table() -> str:
+    """Bytes, milliseconds and RSUM of the forms of an index's vectors."""
+    found = _read("compression")["forms"]
+    rows = [
+        [
+            f"`{form}`" if form != "full" else "full, float32",
+            f"{row['bytes_an_image']:,.0f}",
+            f"{row['milliseconds']:.1f} ms",
+            *(f"{row[name]:.3f}" for name in ("recall_images", "recall_captions")),
+            f"{row['rsum']:.1f} ({row['rsum'] - found['full']['rsum']:+.1f})"
+            if form != "full"
+            else f"{row['rsum']:.1f}",
+        ]
+        for form, row in found.items()
+    ]
+    return _table(["", "bytes an image", "a search", "recall of images", "recall of captions", "RSUM"], rows)
+
+
 def sizing_table() -> str:
     """What data of three sizes take, as `python -m infra.sizing` prints it of each."""
     loads = {
@@ -393,6 +411,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "parser quality": parser_table,
     "gpo study": gpo_study_table,
     "serving": serving_table,
+    "small vectors": small_vectors_table,
     "speed": speed_table,
     "sizing": sizing_table,
 }

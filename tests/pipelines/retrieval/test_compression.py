@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from pipelines.retrieval.gallery import Biases, Gallery
 from pipelines.retrieval.index_rsum import gallery_rsum, index_rsum
 from pipelines.schema.compression import Compression
 from preprocessing.datasets.record import Caption, Record
+from vse_core.digests import write_digests
 
 DIM = 24
 
@@ -139,6 +141,19 @@ def test_large_galleries_of_images_alone_have_a_graph_or_lists(
         ]
         assert loaded.facts.recall == pytest.approx(sum(hits) / 900, abs=1e-3)
         assert loaded.facts.recall >= (0.97 if not compression else 0.5)
+
+
+def test_an_index_of_a_version_without_forms_is_read(tmp_path: Path) -> None:
+    GalleryIndex.build(made(6, 1), made(12)).save(tmp_path, {})
+    content = json.loads((tmp_path / "index.json").read_text())
+    for items in ("images", "captions"):
+        for key in ("is_corrected", "lists", "compression", "fitted_to", "measured_with"):
+            del content[items][key]
+    (tmp_path / "index.json").write_text(json.dumps(content))
+    write_digests(tmp_path)
+    loaded = GalleryIndex.load(tmp_path, {})
+    assert str(loaded.images.facts) == "exact"
+    assert len(loaded.images.search(made(1, 1), 3)[0].indices) == 3
 
 
 @pytest.mark.parametrize("form", ["exact", "graph", "lists"])

@@ -1,5 +1,6 @@
 """The index stage: built once from the evaluation's gallery, refused where there is none."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.retrieval import faiss_index
+from pipelines.retrieval import index as index_command
 from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
 from pipelines.runtime.stage import Plans, StageError
 from pipelines.stages.index import plan as index
@@ -50,6 +52,29 @@ def test_a_large_gallery_is_indexed_approximately(
     assert "6 images, approximate (HNSW), with recall 1.000 of the first ten, measured with the captions" in run(
         config, upstream
     )
+
+
+def test_a_compressed_index_says_what_it_costs(config: PipelineConfig, upstream: Plans, tmp_path: Path) -> None:
+    full = index.plan(config, upstream).directory
+    small = load_config(None, [f"work_dir={tmp_path}", "name=tiny", "index.compress=pca8-int8"])
+    summary = run(small, upstream)
+    assert re.search(
+        "6 images, exact, pca8-int8, fitted to the 30 captions and their images, with recall [.0-9]+ of the first ten, "
+        "measured with the captions; 30 captions, .*; RSUM [.0-9]+ instead of [.0-9]+$",
+        summary,
+    )
+    assert index.plan(small, upstream).directory.name != full.name
+    short = load_config(None, [f"work_dir={tmp_path}", "name=tiny", "index.compress=pca17"])
+    with pytest.raises(StageError, match=r"index\.compress: .* have 16 dimensions"):
+        run(short, upstream)
+
+
+def test_the_command_sets_the_form_of_the_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[PipelineConfig] = []
+    monkeypatch.setattr(index_command, "run_stages", lambda config, *_: asked.append(config))
+    for form in ("pca8-int8", "none"):
+        index_command.main(["--compress", form, "--set", "index.compress=int8", "--dry-run"])
+    assert [config.index.compress for config in asked] == ["pca8-int8", None]
 
 
 @pytest.mark.parametrize("stage", ["train", "evaluate"])
