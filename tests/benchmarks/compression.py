@@ -13,7 +13,6 @@ between pairs of training images, with training captions as queries.
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import statistics
 import sys
@@ -114,12 +113,11 @@ def main() -> None:
     for form in FORMS:
         found = quality(galleries, form) | cost(galleries[0][1], form, EXACT, given.queries)
         result["forms"][form or "full"] = found
-        print(form or "full", json.dumps(found), flush=True)
-    result["approximate"] = {}
-    for form in ("pca128-int8",):
-        result["approximate"][form] = cost(galleries[0][1], form, APPROXIMATE, given.queries)
-        print("approximate", form, result["approximate"][form], flush=True)
+        write_json_atomic(given.output, result)
+        print(form or "full", found, flush=True)
+    result["approximate"] = cost(galleries[0][1], "pca128-int8", APPROXIMATE, given.queries)
     write_json_atomic(given.output, result)
+    print(result["approximate"])
 
 
 if __name__ == "__main__":
