@@ -377,7 +377,7 @@ def small_vectors_table() -> str:
             if form != "full"
             else f"{row['rsum']:.1f}",
         ]
-        for form, row in found.items()
+        for form, row in sorted(found.items(), key=lambda item: -item[1]["bytes_an_image"])
     ]
     return _table(["", "bytes an image", "a search", "recall of images", "recall of captions", "RSUM"], rows)
 
