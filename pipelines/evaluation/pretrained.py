@@ -11,7 +11,6 @@ from pipelines.runtime.stage import StageDir, StageError, empty_folder, fingerpr
 from pipelines.schema.encoders import DUAL_ENCODER
 from pipelines.stages.preflight import check_model
 from pipelines.stages.train.plan import model_content
-from preprocessing.captions.encoder import save_caption_encoder
 from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError
 
 PREFIX = "hf:"
@@ -54,7 +53,7 @@ def save_pretrained_model(config: PipelineConfig) -> Path:
                 raise StageError(f"{PREFIX}{image['weights']}: {error}") from error
             with empty_folder(stage.create()) as made:
                 model.save(made)
-                save_caption_encoder(tokenizer, made)
+                tokenizer.save(made / tokenizer.FILE)
                 write_feature_key(made, config.features.member)
                 stage.complete({"weights": image["weights"]}, move_up(made))
     stage.pull()

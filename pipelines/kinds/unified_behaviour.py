@@ -1,7 +1,6 @@
 """UniVSE: the components of captions, from their scene graphs, and the negatives that they are contrasted with."""
 
 import itertools
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from pipelines.kinds.words import build_words
 from pipelines.runtime.stage import StageError
 from preprocessing.captions.components import ComponentTable, RelationForm, attribute_kinds, component_words
 from preprocessing.captions.encoder import CaptionEncoder
-from preprocessing.captions.negatives import NegativeCounts, NegativeSampler, NegativesError
+from preprocessing.captions.negatives import NegativeSampler, NegativesError
 from preprocessing.captions.pools import Pools, PoolsError
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.batch import component_tensors
@@ -61,8 +60,7 @@ def _train_inputs(
     sampler = _negative_sampler(settings, train, _vocabulary(caption_encoder), run)
 
     def inputs(captions_B: npt.NDArray[np.int64], epoch: int, longest: int) -> dict[str, Tensor]:
-        components = sampler.batch(captions_B, epoch)
-        return component_tensors({field.name: getattr(components, field.name) for field in fields(components)})
+        return component_tensors(sampler.batch(captions_B, epoch))
 
     return inputs
 
@@ -106,14 +104,12 @@ def _negative_sampler(
     """Return the sampler of negatives, from the pools in a run's directory; StageError if words are too few."""
     loss = settings.loss
     assert isinstance(loss, UnifiedLoss)
-    counts = NegativeCounts(
-        loss.object_negatives, loss.attribute_negatives, loss.attribute_negatives, *loss.relation_negatives
-    )
+    counts = (loss.object_negatives, (loss.attribute_negatives, loss.attribute_negatives), loss.relation_negatives)
     try:
         pools = Pools.load(directory / Pools.FILE)
         text = _settings(settings.text)
         table = _components(train, vocabulary, text.numerals, text.relations)
-        return NegativeSampler(table, pools, vocabulary, settings.seed, counts)
+        return NegativeSampler(table, pools, vocabulary, settings.seed, *counts)
     except (NegativesError, PoolsError) as error:
         raise StageError(f"train: {error}") from error
 

@@ -11,7 +11,7 @@ from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind
 from pipelines.runtime.stage import ShardSet, StageDir, StageError, check_outputs, empty_folder, fingerprint, move_up
 from pipelines.training.left_out import keep_captions
-from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
+from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.sampler import BatchSampler
 from preprocessing.shards.reader import ShardReader
@@ -53,7 +53,7 @@ def prepare(
     texts = chain.from_iterable(split.reader.texts() for split in (train, evaluation))
     facts["captions_truncated"] = sum(map(caption_encoder.truncates, texts))
     facts |= left_out
-    save_caption_encoder(caption_encoder, directory)
+    caption_encoder.save(directory / caption_encoder.FILE)
     try:
         build_model(**model_specification(settings.model, train.reader, caption_encoder))
     except ValueError as error:

@@ -34,7 +34,7 @@ from pipelines.training.metrics import Scalars, StepReport, ThroughputMeter
 from pipelines.training.preemption import CheckpointRequests
 from pipelines.training.prepare import model_specification
 from pipelines.training.schedules import LossSchedule, build_schedule
-from preprocessing.captions.encoder import CaptionEncoder, save_caption_encoder
+from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.loading.batch import Batch, prefetch_to_device
 from preprocessing.loading.loader import TrainLoader, image_batches
 from preprocessing.loading.sampler import BatchSampler, rank_slice
@@ -183,7 +183,7 @@ class Trainer:
         )
 
     def _write_sidecars(self, directory: Path) -> None:
-        save_caption_encoder(self.caption_encoder, directory)
+        self.caption_encoder.save(directory / self.caption_encoder.FILE)
         write_feature_key(directory, self.settings.feature)
         write_learned_values(directory, self.losses.state())
         self.kind.save_sidecars(directory, self.settings.kind_settings)

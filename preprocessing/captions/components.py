@@ -188,7 +188,11 @@ class ComponentTable:
         return len(self.image_C)
 
     def select(self, captions_B: npt.NDArray[np.integer]) -> dict[str, npt.NDArray[np.integer]]:
-        """Return the components of a batch of captions, by their numbers in the split, with each one's row in it."""
+        """Return the components of a batch of captions, by their numbers in the split, with each one's row in it.
+
+        Rows, the ``owner`` of each, are int64 and ascending; triples have the words of their relations, and are filled
+        up with :data:`NO_WORD`.
+        """
         objects, object_owner, _ = rows_of(self.object_starts, captions_B)
         pairs, pair_owner, _ = rows_of(self.pair_starts, captions_B)
         triples, triple_owner, _ = rows_of(self.triple_starts, captions_B)

@@ -51,11 +51,6 @@ class CaptionEncoder(Protocol):
         """Read what :meth:`save` has written; raise ValueError if the file cannot be read."""
 
 
-def save_caption_encoder(encoder: CaptionEncoder, directory: Path) -> None:
-    """Write a caption encoder into a model's directory."""
-    encoder.save(directory / encoder.FILE)
-
-
 def load_caption_encoder(directory: Path) -> CaptionEncoder:
     """Read the caption encoder of a model's directory; FileNotFoundError without one, ValueError if it is damaged."""
     kinds: tuple[type[CaptionEncoder], ...] = (Vocabulary, SubwordTokenizer, SpacedWords)

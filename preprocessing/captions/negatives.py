@@ -1,7 +1,6 @@
 """Negatives of a caption's components: a word exchanged for one that makes them untrue of the image."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,48 +20,6 @@ class NegativesError(ValueError):
     """Negatives cannot be drawn from these pools; the message says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class NegativeCounts:
-    """Negatives of an object, a pair and a triple, by the word that is exchanged (UniVSE's appendix)."""
-
-    nouns: int = 16
-    pair_adjectives: int = 8
-    pair_nouns: int = 8
-    subjects: int = 2
-    relations: int = 4
-    objects: int = 2
-
-
-@dataclass(frozen=True, slots=True)
-class ComponentBatch:
-    """The components of a batch's captions with their negatives; any of O, A and T may be 0.
-
-    Attributes:
-        objects_O: ids of nouns, int32.
-        object_owner_O, pair_owner_A, triple_owner_T: the caption's row in the batch, int64, ascending.
-        object_negatives_ON: nouns that none of the image's captions names.
-        pairs_A2: ids of attribute and noun.
-        pair_negatives_AN2: first those with another attribute, then those with another noun.
-        triples_TL: ids of subject, words of the relation, and object, filled up with
-            :data:`~preprocessing.captions.components.NO_WORD`.
-        triple_negatives_TNL: first other subjects, then other relations, then other objects.
-        triple_numbers_T: int64, the same for equal triples of the split.
-        true_triples_CX: numbers of the triples that some caption of the row's image has, filled up with -1.
-    """
-
-    objects_O: Ids
-    object_owner_O: Numbers
-    object_negatives_ON: Ids
-    pairs_A2: Ids
-    pair_owner_A: Numbers
-    pair_negatives_AN2: Ids
-    triples_TL: Ids
-    triple_owner_T: Numbers
-    triple_negatives_TNL: Ids
-    triple_numbers_T: Numbers
-    true_triples_CX: Numbers
-
-
 class NegativeSampler:
     """Draws the negatives of UniVSE's component losses, again in each epoch.
 
@@ -74,47 +31,60 @@ class NegativeSampler:
     caption), whatever else is in the batch. (Complete triples of other images, which UniVSE uses as well, are the
     batch's other triples; their numbers tell which are true of an image.) Words of a pool that the vocabulary lacks are
     not drawn. A pool without a word for some component is a NegativesError.
+
+    ``objects``, ``pairs`` and ``triples`` are the numbers of negatives of each, by the word that is exchanged: noun;
+    attribute, noun; subject, relation, object (the defaults: UniVSE's appendix).
     """
 
     def __init__(
-        self, components: ComponentTable, pools: Pools, vocabulary: Vocabulary, seed: int, counts: NegativeCounts
+        self,
+        components: ComponentTable,
+        pools: Pools,
+        vocabulary: Vocabulary,
+        seed: int,
+        objects: int = 16,
+        pairs: tuple[int, int] = (8, 8),
+        triples: tuple[int, int, int] = (2, 4, 2),
     ) -> None:
         nouns = _Pool("nouns", pools.nouns, vocabulary.find)
         adjectives = _Pool("adjectives", pools.adjectives, vocabulary.find)
         relations = _Pool("relations", pools.relations, components.relations.find)
-        of_pairs = [(adjectives, counts.pair_adjectives), (nouns, counts.pair_nouns)]
-        of_triples = [(nouns, counts.subjects), (relations, counts.relations), (nouns, counts.objects)]
-        self._image_C = images_C = components.image_C
+        of_pairs = list(zip((adjectives, nouns), pairs, strict=True))
+        of_triples = list(zip((nouns, relations, nouns), triples, strict=True))
+        self._components = components
         self._sorts = (
-            _Sort(components.objects_O[:, None], components.object_starts, images_C, [(nouns, counts.nouns)]),
-            _Sort(components.pairs_A2, components.pair_starts, images_C, of_pairs),
-            _Sort(components.triples_T3, components.triple_starts, images_C, of_triples),
+            _Sort(components.objects_O[:, None], components.object_starts, components.image_C, [(nouns, objects)]),
+            _Sort(components.pairs_A2, components.pair_starts, components.image_C, of_pairs),
+            _Sort(components.triples_T3, components.triple_starts, components.image_C, of_triples),
         )
-        self._relations = components.relations
         self._triple_numbers_T, self._true_triples_IX = _true_triples(components)
         self._seed = seed
 
-    def batch(self, captions_B: npt.NDArray[np.integer], epoch: int) -> ComponentBatch:
-        """Return the components of these captions, by their numbers in the split, and their negatives in this epoch."""
+    def batch(self, captions_B: npt.NDArray[np.integer], epoch: int) -> dict[str, npt.NDArray[np.integer]]:
+        """Return the components of these captions, by their numbers in the split, and their negatives in this epoch.
+
+        To what :meth:`ComponentTable.select` returns come, any of O, A and T may be 0:
+
+            object_negatives_ON: nouns that none of the image's captions names.
+            pair_negatives_AN2: first those with another attribute, then those with another noun.
+            triple_negatives_TNL: first other subjects, then other relations, then other objects.
+            triple_numbers_T: int64, the same for equal triples of the split.
+            true_triples_CX: numbers of the triples that some caption of the row's image has, filled up with -1.
+        """
         chosen = [rows_of(sort.starts, captions_B) for sort in self._sorts]
         draws = self._draws(captions_B, epoch, [sizes_B for _, _, sizes_B in chosen])
-        (objects, object_owner, _), (pairs, pair_owner, _), (triples, triple_owner, _) = chosen
+        (objects, _, _), (pairs, _, _), (triples, _, _) = chosen
         object_sort, pair_sort, triple_sort = self._sorts
         own_T13, negatives_TN3 = triple_sort.ids[triples, None], triple_sort.exchange(triples, draws[2])
-        triples_TVL = self._relations.read(np.concatenate([own_T13, negatives_TN3], axis=1))
-        return ComponentBatch(
-            objects_O=object_sort.ids[objects, 0],
-            object_owner_O=object_owner,
-            object_negatives_ON=object_sort.exchange(objects, draws[0])[:, :, 0],
-            pairs_A2=pair_sort.ids[pairs],
-            pair_owner_A=pair_owner,
-            pair_negatives_AN2=pair_sort.exchange(pairs, draws[1]),
-            triples_TL=triples_TVL[:, 0],
-            triple_owner_T=triple_owner,
-            triple_negatives_TNL=triples_TVL[:, 1:],
-            triple_numbers_T=self._triple_numbers_T[triples],
-            true_triples_CX=self._true_triples_IX[self._image_C[captions_B]],
-        )
+        triples_TVL = self._components.relations.read(np.concatenate([own_T13, negatives_TN3], axis=1))
+        return self._components.select(captions_B) | {
+            "object_negatives_ON": object_sort.exchange(objects, draws[0])[:, :, 0],
+            "pair_negatives_AN2": pair_sort.exchange(pairs, draws[1]),
+            "triples_TL": triples_TVL[:, 0],
+            "triple_negatives_TNL": triples_TVL[:, 1:],
+            "triple_numbers_T": self._triple_numbers_T[triples],
+            "true_triples_CX": self._true_triples_IX[self._components.image_C[captions_B]],
+        }
 
     def _draws(self, captions_B: npt.NDArray[np.integer], epoch: int, sizes: Sequence[Numbers]) -> list[Draws]:
         """Draw from U(0, 1) for each component of a sort and each of its negatives, caption by caption."""

@@ -4,13 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from preprocessing.datasets.checks import (
-    image_path,
-    numbered_lines,
-    require_file,
-    require_image_folder,
-    require_new,
-)
+from preprocessing.datasets.checks import image_path, numbered_lines, require_file, require_image_folder, require_new
 from preprocessing.datasets.record import Caption, DatasetError, Record
 
 

@@ -3,13 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from preprocessing.datasets.checks import (
-    load_array,
-    read_json_object,
-    require_file,
-    require_folder,
-    require_new,
-)
+from preprocessing.datasets.checks import load_array, read_json_object, require_file, require_folder, require_new
 from preprocessing.datasets.record import Caption, DatasetError, Record
 
 _CAPTIONS = Path("annotation", "RET", "ref_captions.json")

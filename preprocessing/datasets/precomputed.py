@@ -3,13 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from preprocessing.datasets.checks import (
-    load_array,
-    numbered_lines,
-    require_file,
-    require_folder,
-    require_new,
-)
+from preprocessing.datasets.checks import load_array, numbered_lines, require_file, require_folder, require_new
 from preprocessing.datasets.record import Caption, DatasetError, Record
 
 CAPTIONS_PER_IMAGE = 5

@@ -20,7 +20,6 @@ from pipelines.registry.registration import register_bundle
 from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
 from pipelines.retrieval.gallery import Gallery
 from pipelines.serving.requirements import pip_requirements
-from preprocessing.captions.encoder import save_caption_encoder
 from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.datasets import build_dataset
 from preprocessing.features import TINY_RESNET
@@ -56,7 +55,7 @@ def write_dual_bundle(directory: Path) -> Path:
     weights = write_dual_encoder(directory / "weights", "clip", texts)
     (directory / "model").mkdir()
     build_model(**dual_specification(weights, {"rank": 2, "alpha": 4, "dropout": 0.0})).save(directory / "model")
-    save_caption_encoder(SubwordTokenizer.from_pretrained(str(weights), for_tower=True), directory / "model")
+    SubwordTokenizer.from_pretrained(str(weights), for_tower=True).save(directory / "model" / SubwordTokenizer.FILE)
     write_extractor(directory / "extractor", "images", {})
     embedder = Embedder(directory / "model", directory / "extractor", device="cpu")
     images_BKD = embedder.embed_images([record.image_uri for record in records])

@@ -11,7 +11,6 @@ from pipelines.registry.models import BUNDLE_PARTS, CORRECTION
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.faiss_index import GalleryIndex, index_origin
 from pipelines.retrieval.gallery import Gallery, build_gallery
-from preprocessing.captions.encoder import save_caption_encoder
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets import Record, build_dataset
 from preprocessing.features import TINY_RESNET, build_extractor
@@ -87,7 +86,7 @@ def _write_model(directory: Path, seed: int, image: dict[str, Any], text: dict[s
     torch.manual_seed(seed)
     (directory / "model").mkdir(parents=True)
     build_model(192, len(vocabulary), EMBED_DIM, image, text).save(directory / "model")
-    save_caption_encoder(vocabulary, directory / "model")
+    vocabulary.save(directory / "model" / vocabulary.FILE)
     write_extractor(directory / "extractor", "grid", OPTIONS)
     return vocabulary
 

@@ -15,7 +15,7 @@ from preprocessing.captions.scene_graph.corrections import correct
 from preprocessing.captions.scene_graph.lexicon import LEXICON
 from preprocessing.captions.scene_graph.objects import find_objects, join_name, name_tokens, phrase_start
 from preprocessing.captions.scene_graph.relations import find_relations
-from preprocessing.captions.scene_graph.tree import Lemmas, read_tree
+from preprocessing.captions.scene_graph.tree import read_tree
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -54,10 +54,9 @@ class ParsedCaption(NamedTuple):
 
 def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -> Iterator[ParsedCaption]:
     """Parse captions with a spaCy pipeline, in order, and read a scene graph from each; no caption raises an error."""
-    lemmas = Lemmas(nlp)
     documents = (_document(nlp, text) for text in texts)
-    for doc, problem in nlp.pipe(documents, as_tuples=True, batch_size=batch_size, disable=["lemmatizer"]):
-        graph = SceneGraph() if problem == "not English" else extract_graph(doc, lemmas)
+    for doc, problem in nlp.pipe(documents, as_tuples=True, batch_size=batch_size):
+        graph = SceneGraph() if problem == "not English" else extract_graph(doc)
         tokens = [token.text_with_ws for token in doc]
         yield ParsedCaption(tokens, graph, problem or (None if graph.objects else "no objects"))
 
@@ -107,7 +106,7 @@ def is_foreign(text: str) -> bool:
     return foreign >= 2 and foreign > len(words & LEXICON["english"])
 
 
-def extract_graph(doc: Doc, lemmas: Lemmas | None = None) -> SceneGraph:
+def extract_graph(doc: Doc) -> SceneGraph:
     """Read objects, their attributes and their relations off the dependency parse of a caption.
 
     The rules speak of labels of Universal Dependencies (as UD English EWT uses them; subtypes may be missing). Word
@@ -117,10 +116,8 @@ def extract_graph(doc: Doc, lemmas: Lemmas | None = None) -> SceneGraph:
     people" is "people"; "in front of" and "next to" relate nouns wherever they stand; a passive without agent, a
     relative clause and a verb that shares its subject with another one relate objects too; what is said of a noun by
     "is" is an attribute.
-
-    `lemmas` gives those of tokens that have none.
     """
-    tree = read_tree(doc, lemmas)
+    tree = read_tree(doc)
     correct(tree)
     collapse(tree)
     # Conjuncts have the role of the first one: in "black and white dog", "white" is an "amod".

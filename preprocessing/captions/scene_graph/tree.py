@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import yaml
 
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 if TYPE_CHECKING:
-    from spacy.language import Language
     from spacy.tokens import Doc
 
 _NO_TOKEN = -1
 _VISITED = -2
-_ATTRIBUTES = ["HEAD", "DEP", "POS", "TAG", "MORPH", "LEMMA", "ORTH"]
 
 # Subtypes that the rules tell apart; any other one is cut off ("nsubj:outer" is read as "nsubj").
 _KEPT_SUBTYPES = frozenset({"nsubj:pass", "obl:agent", "nmod:poss", "acl:relcl", "compound:prt", "aux:pass"})
@@ -25,15 +23,6 @@ _SCHEMES = yaml.safe_load(Path(__file__).with_name("schemes.yaml").read_text(enc
 _SUBTYPES: dict[str, str] = _SCHEMES["subtypes"]
 _FEATURES_OF_TAG: dict[str, list[str]] = _SCHEMES["features_of_tag"]
 _GENITIVE_MARKERS = frozenset({"'s", "'", "’s", "’"})
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
-# spaCy names a string by a hash of its letters, equal in every vocabulary, so what has been read once serves all.
-_strings: dict[int, str] = {}
-_lower: dict[int, str] = {}
-_features: dict[tuple[int, int], frozenset[str]] = {}
-_plain_labels: dict[str, str] = {}
 
 
 @dataclass(slots=True)
@@ -111,16 +100,11 @@ class Tree:
         `successors` has for a token that gives its place up the child that takes it (chains are followed to the end),
         and its own label under that child. Children move to the successor, but for those that are `staying`.
         """
-        ends: dict[int, int] = {}
 
         def last(token: int) -> int:
             """Return the token that has a token's place in the end."""
-            path = []
-            while token in successors and token not in ends:
-                path.append(token)
+            while token in successors:
                 token, _ = successors[token]
-            token = ends.get(token, token)
-            ends.update(dict.fromkeys(path, token))
             return token
 
         def gives_place(head: int, token: int) -> bool:
@@ -151,59 +135,23 @@ _VERB_CHILDREN = frozenset({"nsubj", "nsubj:pass", "obj", "aux", "aux:pass"})
 _PARTS_OF_PREPOSITION = frozenset({"fixed", "det", "amod", "compound", "nummod", "goeswith"})
 
 
-class Lemmas:
-    """The lemmas that a pipeline's lemmatizer gives, each word's looked up once instead of for each token.
-
-    It goes by rules and tables, and so looks at a token's form, part of speech and features alone.
-    """
-
-    def __init__(self, nlp: Language) -> None:
-        self._lemmatizer: Any = nlp.get_pipe("lemmatizer")
-        self._known: dict[tuple[int, int, int], int] = {}
-
-    def complete(self, doc: Doc, lemmas: list[int], words: list[tuple[int, int, int]]) -> list[int]:
-        """Return the lemmas of a caption as spaCy's hashes: those that other components have given, if they are not 0.
-
-        `words` are the form, part of speech and features of each token, as hashes.
-        """
-        for token, word in zip(doc, words, strict=True):
-            if word not in self._known:
-                self._known[word] = doc.vocab.strings.add(self._lemmatizer.lemmatize(token)[0])
-        return [lemma or self._known[word] for lemma, word in zip(lemmas, words, strict=True)]
-
-
-def read_tree(doc: Doc, lemmas: Lemmas | None = None) -> Tree:
-    """Read the parse of a spaCy ``Doc``, but for the subtypes that no rule needs; `lemmas` gives missing lemmas."""
-    table = doc.to_array(_ATTRIBUTES)
-    offsets = table[:, 0].astype("int64").tolist()
-    heads = [token + offset if offset else _NO_TOKEN for token, offset in enumerate(offsets)]
-    label_ids, pos_ids, tag_ids, morph_ids, lemma_ids, word_ids = table[:, 1:].T.tolist()
-    read = doc.vocab.strings.__getitem__
-    raw_labels, upos, tags = (_look_up(_strings, ids, read) for ids in (label_ids, pos_ids, tag_ids))
-    features = _look_up(
-        _features,
-        list(zip(tag_ids, morph_ids, strict=True)),
-        lambda ids: frozenset((*read(ids[1]).split("|"), *_FEATURES_OF_TAG.get(read(ids[0]), ()))),
+def read_tree(doc: Doc) -> Tree:
+    """Read the parse of a spaCy ``Doc``, but for the subtypes that no rule needs."""
+    heads = [_NO_TOKEN if token.head == token else token.head.i for token in doc]
+    features = [frozenset((*token.morph, *_FEATURES_OF_TAG.get(token.tag_, ()))) for token in doc]
+    tree = Tree(
+        words=[token.text.lower() for token in doc],
+        lemmas=[token.lemma_.lower() for token in doc],
+        upos=[token.pos_ for token in doc],
+        features=features,
+        sentences=_cut_cycles(heads),
+        heads=heads,
+        labels=[_plain(token.dep_) for token in doc],
+        subtyped=any(":" in token.dep_ for token in doc),
     )
-    if lemmas is not None:
-        lemma_ids = lemmas.complete(doc, lemma_ids, list(zip(word_ids, pos_ids, morph_ids, strict=True)))
-    base_forms, words = (_look_up(_lower, ids, lambda number: read(number).lower()) for ids in (lemma_ids, word_ids))
-    sentences = _cut_cycles(heads)
-    labels = _look_up(_plain_labels, raw_labels, _plain)
-    subtyped = any(":" in label for label in set(raw_labels))
-    tree = Tree(words, base_forms, upos, features, heads, labels, sentences, subtyped)
     _refine_labels(tree)
-    _refine_nouns(tree, tags)
+    _refine_nouns(tree, [token.tag_ for token in doc])
     return tree
-
-
-def _look_up(known: dict[Key, Value], keys: list[Key], read: Callable[[Key], Value]) -> list[Value]:
-    """Return the values of keys; those met for the first time are read and added to the known ones."""
-    try:
-        return [known[key] for key in keys]
-    except KeyError:
-        known.update((key, read(key)) for key in keys)
-    return [known[key] for key in keys]
 
 
 def _plain(label: str) -> str:

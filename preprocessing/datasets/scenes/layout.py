@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from itertools import combinations
 from typing import NamedTuple
 
 from preprocessing.datasets.scenes.draws import Draws
@@ -145,13 +146,11 @@ def _draw_on_cells(draws: Draws, cells: list[tuple[int, int]]) -> tuple[list[Sce
     for row, column in cells:
         objects.append(_draw_object(draws, row, column, objects))
     relations = []
-    for i, (row_i, column_i) in enumerate(cells):
-        for j in range(i + 1, len(cells)):
-            row_j, column_j = cells[j]
-            if row_i == row_j:
-                relations.append(Relation(i, LEFT_OF, j))
-            elif column_i == column_j:
-                relations.append(Relation(i, ABOVE, j))
+    for (i, one), (j, other) in combinations(enumerate(cells), 2):
+        if one[0] == other[0]:
+            relations.append(Relation(i, LEFT_OF, j))
+        elif one[1] == other[1]:
+            relations.append(Relation(i, ABOVE, j))
     return objects, relations
 
 

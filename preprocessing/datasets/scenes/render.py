@@ -65,14 +65,12 @@ def _background(name: str) -> Ints:
 
 
 def encode_png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """Return an 8-bit RGB PNG of (H, W, 3) pixels in stored blocks: compressors differ between builds of zlib."""
+    """Return an 8-bit RGB PNG of (H, W, 3) pixels as one stored block: compressors differ between builds of zlib."""
     height, width, _ = pixels.shape
     raw = b"".join(b"\x00" + row.tobytes() for row in pixels)
-    blocks = [raw[start : start + 65535] for start in range(0, len(raw), 65535)]
-    stream = b"\x78\x01"
-    for number, block in enumerate(blocks, start=1):
-        stream += struct.pack("<BHH", number == len(blocks), len(block), 65535 - len(block)) + block
-    stream += struct.pack(">I", zlib.adler32(raw))
+    stream = (
+        b"\x78\x01" + struct.pack("<BHH", 1, len(raw), 65535 - len(raw)) + raw + struct.pack(">I", zlib.adler32(raw))
+    )
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", stream) + _chunk(b"IEND", b"")
 

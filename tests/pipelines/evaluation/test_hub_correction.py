@@ -18,7 +18,6 @@ from pipelines.inference.learned_values import write_learned_values
 from pipelines.inference.text_embedder import TextEmbedder
 from pipelines.kinds.inputs import SplitPaths
 from pipelines.retrieval.gallery import Gallery, build_gallery
-from preprocessing.captions.encoder import save_caption_encoder
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
@@ -39,7 +38,7 @@ class Fitted:
         torch.manual_seed(0)
         text = {"pooling": {"name": "mean"}, "word_dim": 6}
         build_model(5, len(vocabulary), 8, {"pooling": {"name": "mean"}, "mlp": False}, text).save(self.model)
-        save_caption_encoder(vocabulary, self.model)
+        vocabulary.save(self.model / vocabulary.FILE)
         self.rng = np.random.default_rng(0)
         for shard in range(3):
             self.write(self.train, shard, 4)

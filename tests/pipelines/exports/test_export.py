@@ -14,7 +14,6 @@ from pipelines.exports.export import export_bundle, main, push_folder
 from pipelines.inference.embedder import Embedder, write_extractor
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageError
-from preprocessing.captions.encoder import save_caption_encoder
 from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.features.images import load_image
 from tests.dual_encoders import SIDE, dual_specification, write_dual_encoder
@@ -137,7 +136,7 @@ def test_a_dual_encoder_leaves_with_its_updates_merged(
     model = tmp_path / "bundle" / "model"
     model.mkdir(parents=True)
     trained.save(model)
-    save_caption_encoder(SubwordTokenizer.from_pretrained(str(weights), for_tower=True), model)
+    SubwordTokenizer.from_pretrained(str(weights), for_tower=True).save(model / SubwordTokenizer.FILE)
     write_extractor(tmp_path / "bundle" / "extractor", "images", {})
     export_bundle(model_type, tmp_path / "bundle", tmp_path / "out")
 

@@ -20,7 +20,6 @@ from pipelines.reporting.recorded import Point, RecordedRun
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageError
 from pipelines.tracking import PipelineRuns
-from preprocessing.captions.encoder import save_caption_encoder
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets import Caption, Record
 from preprocessing.features import TINY_RESNET
@@ -146,7 +145,7 @@ def test_coefficients_of_any_image_encoder(
     }
     (tmp_path / "model").mkdir()
     build_model(**specification).save(tmp_path / "model")
-    save_caption_encoder(vocabulary, tmp_path / "model")
+    vocabulary.save(tmp_path / "model" / vocabulary.FILE)
     write_extractor(tmp_path / "extractor", extractor, options)
     record = Record("0", "scene://0/0", "dev", (Caption("0#0", "a red circle"),))
     Gallery(torch.ones(1, 1, 8), torch.ones(1, 8), (record,)).save(tmp_path / "gallery")

@@ -13,7 +13,6 @@ from pipelines.runtime.stage import StageError
 from pipelines.stages.runner import plan_stages
 from pipelines.training.initial_weights import INITIAL, keep_initial, start_from_initial
 from pipelines.training.run_folder import RunFolder
-from preprocessing.captions.encoder import save_caption_encoder
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.storage.mirror import Mirror
 from vse_core.digests import DIGESTS, DigestError
@@ -36,7 +35,7 @@ def saved(directory: Path, words: Vocabulary, **changes: Any) -> Path:
     specification = {**SPECIFICATION, "vocabulary_size": len(words), **changes}
     torch.manual_seed(5)
     build_model(**specification).save(directory)
-    save_caption_encoder(words, directory)
+    words.save(directory / words.FILE)
     return directory
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder, save_caption_encoder
+from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder
 from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.captions.vocabulary import Vocabulary
 from tests.tokenizers import wordpiece
@@ -21,7 +21,7 @@ ENCODERS: list[CaptionEncoder] = [
 
 @pytest.mark.parametrize("encoder", ENCODERS, ids=lambda encoder: type(encoder).__name__)
 def test_saved_and_loaded(encoder: CaptionEncoder, tmp_path: Path) -> None:
-    save_caption_encoder(encoder, tmp_path)
+    encoder.save(tmp_path / encoder.FILE)
     assert [path.name for path in tmp_path.iterdir()] == [encoder.FILE]
     loaded = load_caption_encoder(tmp_path)
     assert type(loaded) is type(encoder)

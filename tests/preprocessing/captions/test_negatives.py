@@ -2,9 +2,11 @@
 
 import itertools
 from collections import Counter
-from dataclasses import fields
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from preprocessing.captions.components import (
     triples_of,
 )
 from preprocessing.captions.graph import Attribute, Relation, SceneGraph, SceneObject
-from preprocessing.captions.negatives import ComponentBatch, NegativeCounts, NegativeSampler, NegativesError
+from preprocessing.captions.negatives import NegativeSampler, NegativesError
 from preprocessing.captions.pools import Pools
 from preprocessing.captions.vocabulary import Vocabulary
 from tests.preprocessing.captions.markup import graph
@@ -31,7 +33,6 @@ RELATIONS = ["r0", "r1 of", "r2", "r3"]
 POOLS = Pools((*NOUNS[:5], "spare noun"), (*ADJECTIVES[:3], "spare adjective"), (*RELATIONS[:3], "spare in relation"))
 RELATION_WORDS = {word for relation in (*RELATIONS, *POOLS.relations) for word in relation.split()}
 VOCABULARY = Vocabulary.build([], extra_words=[*NOUNS, *ADJECTIVES, *RELATION_WORDS, *POOLS.nouns, *POOLS.adjectives])
-COUNTS = NegativeCounts()
 
 objects = st.builds(
     lambda noun, adjectives: SceneObject(
@@ -53,8 +54,12 @@ def scene_graphs(draw: st.DrawFn) -> SceneGraph:
 splits = st.lists(st.lists(scene_graphs(), min_size=1, max_size=3), min_size=1, max_size=4)
 
 
-def sampler(images: list[list[SceneGraph]], counts: NegativeCounts = COUNTS, seed: int = 5) -> NegativeSampler:
-    return NegativeSampler(ComponentTable.build(images, VOCABULARY), POOLS, VOCABULARY, seed, counts)
+Draw = Callable[[np.ndarray, int], SimpleNamespace]
+
+
+def sampler(images: list[list[SceneGraph]], **counts: Any) -> Draw:
+    drawn = NegativeSampler(ComponentTable.build(images, VOCABULARY), POOLS, VOCABULARY, 5, **counts)
+    return lambda captions, epoch: SimpleNamespace(**drawn.batch(captions, epoch))
 
 
 def test_a_mapped_table_gives_the_same_negatives(tmp_path: Path) -> None:
@@ -62,11 +67,11 @@ def test_a_mapped_table_gives_the_same_negatives(tmp_path: Path) -> None:
     components = ComponentTable.build(BUSY, VOCABULARY)
     components.save(tmp_path)
     built, mapped = (
-        NegativeSampler(table, POOLS, VOCABULARY, 5, COUNTS).batch(np.arange(len(components)), 1)
+        NegativeSampler(table, POOLS, VOCABULARY, 5).batch(np.arange(len(components)), 1)
         for table in (components, ComponentTable.load(tmp_path, VOCABULARY))
     )
-    for field in fields(built):
-        assert np.array_equal(getattr(built, field.name), getattr(mapped, field.name))
+    for name, array in built.items():
+        assert np.array_equal(array, mapped[name])
 
 
 def words(ids: np.ndarray) -> list[tuple[str, ...]]:
@@ -82,7 +87,7 @@ def triples(ids: np.ndarray) -> list[tuple[str, str, str]]:
 @given(splits, st.integers(0, 3))
 def test_a_negative_differs_in_its_word_and_is_true_of_no_caption(images: list[list[SceneGraph]], epoch: int) -> None:
     captions = [(image, one) for image in images for one in image]
-    batch = sampler(images).batch(np.arange(len(captions)), epoch)
+    batch = sampler(images)(np.arange(len(captions)), epoch)
     for row, (image, one) in enumerate(captions):
         objects_of_row = batch.object_owner_O == row
         assert words(batch.objects_O[objects_of_row, None]) == [(noun,) for noun in nouns_of(one)]
@@ -109,7 +114,7 @@ def test_a_negative_differs_in_its_word_and_is_true_of_no_caption(images: list[l
 @given(splits)
 def test_numbers_tell_which_triples_are_true_of_an_image(images: list[list[SceneGraph]]) -> None:
     captions = [(image, one) for image in images for one in image]
-    batch = sampler(images).batch(np.arange(len(captions)), 0)
+    batch = sampler(images)(np.arange(len(captions)), 0)
     numbers = dict(zip(triples(batch.triples_TL), batch.triple_numbers_T.tolist(), strict=True))
     assert len(set(numbers.values())) == len(numbers)
     assert batch.triple_numbers_T.tolist() == [numbers[triple] for triple in triples(batch.triples_TL)]
@@ -129,7 +134,10 @@ def changed(component: tuple[str, ...], negatives: list[tuple[str, ...]]) -> lis
     return columns
 
 
-ARRAYS = [field for field in ComponentBatch.__slots__ if "owner" not in field]
+ARRAYS = [
+    *("objects_O", "object_negatives_ON", "pairs_A2", "pair_negatives_AN2", "triples_TL", "triple_negatives_TNL"),
+    *("triple_numbers_T", "true_triples_CX"),
+]
 
 
 @given(splits, st.randoms(use_true_random=False))
@@ -137,8 +145,8 @@ def test_a_caption_gets_the_same_negatives_in_every_batch(images: list[list[Scen
     drawn = sampler(images)
     captions = list(range(sum(map(len, images)))) * 2
     random.shuffle(captions)
-    whole = drawn.batch(np.array(captions), 2)
-    alone = [drawn.batch(np.array([caption]), 2) for caption in captions]
+    whole = drawn(np.array(captions), 2)
+    alone = [drawn(np.array([caption]), 2) for caption in captions]
     for name in ARRAYS:
         parts = [getattr(one, name) for one in alone]
         if name.endswith("L"):  # as wide as the longest triple of the batch
@@ -158,7 +166,7 @@ BUSY = [
 
 def test_all_words_that_may_be_drawn_are_as_likely() -> None:
     drawn = sampler(BUSY)
-    batches = [drawn.batch(np.array([0]), epoch) for epoch in range(1500)]
+    batches = [drawn(np.array([0]), epoch) for epoch in range(1500)]
     read = [triples(b.triple_negatives_TNL[0]) for b in batches]
     for drawn_words, expected in [
         ([[n for (n,) in words(b.object_negatives_ON[0, :, None])] for b in batches], {"n2", "n3", "n4", "spare noun"}),
@@ -181,7 +189,7 @@ def test_all_words_that_may_be_drawn_are_as_likely() -> None:
 
 
 def test_counts_may_differ_and_vanish() -> None:
-    batch = sampler(BUSY, NegativeCounts(3, 0, 2, 0, 0, 1)).batch(np.array([0, 1]), 0)
+    batch = sampler(BUSY, objects=3, pairs=(0, 2), triples=(0, 0, 1))(np.array([0, 1]), 0)
     assert batch.object_negatives_ON.shape == (4, 3)
     assert batch.pair_negatives_AN2.shape == (3, 2, 2)
     assert changed(("a0", "n0"), words(batch.pair_negatives_AN2[0])) == [1, 1]
@@ -189,22 +197,20 @@ def test_counts_may_differ_and_vanish() -> None:
 
 
 def test_captions_without_components() -> None:
-    batch = sampler([[SceneGraph()]]).batch(np.array([0, 0]), 0)
+    batch = sampler([[SceneGraph()]])(np.array([0, 0]), 0)
     assert batch.object_negatives_ON.shape == (0, 16)
     assert batch.pair_negatives_AN2.shape == (0, 16, 2)
     assert batch.triple_negatives_TNL.shape == (0, 8, 3)
     assert batch.objects_O.dtype == batch.triple_negatives_TNL.dtype == np.int32
-    assert sampler(BUSY).batch(np.array([], dtype=np.int64), 0).triple_negatives_TNL.shape == (0, 8, 3)
+    assert sampler(BUSY)(np.array([], dtype=np.int64), 0).triple_negatives_TNL.shape == (0, 8, 3)
 
 
 def test_a_pool_with_nothing_to_draw_is_refused_at_once() -> None:
     components = ComponentTable.build(BUSY, VOCABULARY)
     with pytest.raises(NegativesError, match=r"all 2 nouns .* in 7 components"):
-        NegativeSampler(components, Pools(("n0", "n1"), ("a0", "a3"), ("r2",)), VOCABULARY, 0, COUNTS)
+        NegativeSampler(components, Pools(("n0", "n1"), ("a0", "a3"), ("r2",)), VOCABULARY, 0)
     with pytest.raises(NegativesError, match="all 1 relations of the pool"):
-        NegativeSampler(
-            components, Pools(("n0", "n1", "n2", "n3"), ("a0", "a3"), ("r0",)), VOCABULARY, 0, NegativeCounts()
-        )
+        NegativeSampler(components, Pools(("n0", "n1", "n2", "n3"), ("a0", "a3"), ("r0",)), VOCABULARY, 0)
 
 
 def test_a_pool_that_the_vocabulary_lacks_is_refused() -> None:
@@ -214,5 +220,4 @@ def test_a_pool_that_the_vocabulary_lacks_is_refused() -> None:
             Pools(("n3",), ("unheard",), ("r2",)),
             VOCABULARY,
             0,
-            NegativeCounts(),
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preprocessing.captions.encoder import load_caption_encoder, save_caption_encoder
+from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.captions.role_graphs import LONGEST, SpacedWords
 
 
@@ -15,7 +15,7 @@ def test_words_are_what_stands_between_spaces(tmp_path: Path) -> None:
     assert words.encode("a  Man's cat runs") == [find("a"), find("man's"), words.vocabulary.UNK, find("runs")]
     assert words.encode(" ") == [words.vocabulary.UNK]
     assert len(words.encode("a " * 50)) == LONGEST
-    save_caption_encoder(words, tmp_path)
+    words.save(tmp_path / words.FILE)
     loaded = load_caption_encoder(tmp_path)
     assert isinstance(loaded, SpacedWords)
     assert loaded.encode("a man runs") == words.encode("a man runs")
