@@ -16,7 +16,7 @@ from pipelines.schema.encoders import (
     DualTextEncoderConfig,
     FeatureImageEncoderConfig,
 )
-from pipelines.schema.losses import AdoptLoss, InfoNceLoss, MultiViewLoss, SigmoidLoss, TripletLoss
+from pipelines.schema.losses import AdoptLoss, ComplementaryLoss, InfoNceLoss, MultiViewLoss, SigmoidLoss, TripletLoss
 from pipelines.schema.variants import Variants
 from preprocessing.reading import damage_as, parse_json
 
@@ -39,7 +39,15 @@ TextEncoderConfig = Annotated[
 ]
 
 LossConfig = Annotated[
-    TripletLoss | MultiViewLoss | AdoptLoss | InfoNceLoss | SigmoidLoss | VseCLoss | UnifiedLoss | HierarchicalLoss,
+    TripletLoss
+    | MultiViewLoss
+    | AdoptLoss
+    | InfoNceLoss
+    | SigmoidLoss
+    | ComplementaryLoss
+    | VseCLoss
+    | UnifiedLoss
+    | HierarchicalLoss,
     Variants("name", "loss"),
 ]
 

@@ -106,3 +106,15 @@ class SigmoidLoss(Loss):
     temperature: Temperature = Field(0.1, description="divisor of the similarities (SigLIP begins with 0.1)")
     bias: Float = Field(-10.0, ge=-100, le=100, description="added to the quotients (SigLIP begins with -10)")
     learned: bool = Field(False, description="learn temperature and bias, from these values on (SigLIP)")
+
+
+class ComplementaryLoss(Loss):
+    """Cross-entropy of pairs as far as they are trusted, and a robust loss of their negatives (CRCL)."""
+
+    name: Literal["complementary"]
+    temperature: Temperature = Field(0.05, description="divisor of the similarities (CRCL: 0.05)")
+    trusting: DurationField = Field(description="start with full trust in every pair (CRCL: 2 epochs)")
+
+    def options_at(self, step: int, steps_per_epoch: int) -> dict[str, Any]:
+        """Return the keyword arguments at a step: at first every pair is trusted."""
+        return {**self.options(), "trusting": step < self.trusting.steps(steps_per_epoch)}

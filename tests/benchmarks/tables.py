@@ -394,6 +394,28 @@ def sizing_table() -> str:
     return _table(["", *loads], cells)
 
 
+WRONG_PAIRS = {
+    "triplet": "triplet loss",
+    "triplet, drop_worst": "the same, again without the worst 40 %",
+    "triplet, oracle": "the same, on the right captions alone",
+    "sigmoid": "sigmoid loss",
+    "complementary": "complementary loss",
+}
+
+
+def wrong_pairs_table() -> str:
+    """RSUM by training and share of wrong captions: the mean of the seeds, the lowest and the highest."""
+    rows = _read("wrong_pairs")["rows"]
+    shares = sorted({row["share"] for row in rows})
+
+    def cell(training: str, share: float) -> str:
+        found = [row["trainings"][training]["rsum"] for row in rows if row["share"] == share]
+        return f"{statistics.mean(found):.1f} ({min(found):.0f} to {max(found):.0f})"
+
+    header = ["RSUM", *(f"{share:.0%} wrong" for share in shares)]
+    return _table(header, [[text, *(cell(name, share) for share in shares)] for name, text in WRONG_PAIRS.items()])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "univse retrieval": lambda: univse_table(RETRIEVAL_HEADER, retrieval_rows),
     "univse attacks": lambda: univse_table(ATTACK_HEADER, attack_rows),
@@ -414,6 +436,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "small vectors": small_vectors_table,
     "speed": speed_table,
     "sizing": sizing_table,
+    "wrong pairs": wrong_pairs_table,
 }
 
 

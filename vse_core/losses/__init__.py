@@ -5,6 +5,7 @@ from typing import Any
 
 from vse_core.losses.adopt import AdoptLoss
 from vse_core.losses.adversarial import AdversarialLoss
+from vse_core.losses.complementary import ComplementaryLoss
 from vse_core.losses.contrastive import InfoNCELoss, SigmoidLoss
 from vse_core.losses.global_pairs import GlobalLoss, LossResult, PairLoss
 from vse_core.losses.hierarchical import HierarchicalLoss
@@ -19,6 +20,7 @@ LOSSES: dict[str, Callable[..., GlobalLoss]] = {
     "adopt": AdoptLoss,
     "infonce": InfoNCELoss,
     "sigmoid": SigmoidLoss,
+    "complementary": ComplementaryLoss,
     "vse_c": AdversarialLoss,
     "unified": UnifiedLoss,
     "hierarchical": HierarchicalLoss,

@@ -137,3 +137,20 @@ def sigmoid(s: Sims, ids: list[int], tau: float, bias: float, mask: bool) -> flo
             sign = 1 if i == j else -1
             total += math.log(1 + math.exp(-sign * (best(s, i, j) / tau + bias)))
     return total / len(ids)
+
+
+def complementary(s: Sims, ids: list[int], tau: float, trusting: bool, mask: bool) -> float:
+    def share(a: int, c: int, similarity: Callable[[int, int], float]) -> float:
+        everything = sum(math.exp(similarity(a, other) / tau) for other in [a, *others(ids, a, mask)])
+        return math.exp(similarity(a, c) / tau) / everything
+
+    both = (lambda a, c: best(s, a, c), lambda a, c: best(s, c, a))
+    total = 0.0
+    for a in range(len(ids)):
+        trust = 1.0 if trusting else mean([share(a, a, similarity) for similarity in both])
+        for similarity in both:
+            negatives = sum(math.tan(share(a, c, similarity)) for c in others(ids, a, mask))
+            everything = negatives + math.tan(share(a, a, similarity))
+            total -= trust * math.log(share(a, a, similarity))
+            total += 5 * negatives / everything ** (1 - trust)
+    return total / len(ids)

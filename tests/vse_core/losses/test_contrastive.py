@@ -1,6 +1,8 @@
-"""InfoNCE and the sigmoid loss against loops over their definitions."""
+"""InfoNCE, the sigmoid and the complementary loss against loops over their definitions."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,17 +12,27 @@ from hypothesis import strategies as st
 from tests.vse_core.losses import oracles
 from tests.vse_core.losses.batches import nested, pair_counts, random_batch, seeds, view_counts
 from vse_core.losses import build_loss
+from vse_core.losses.global_pairs import GlobalPairs
 
-OPTIONS = {"infonce": {"temperature": 0.2}, "sigmoid": {"temperature": 0.2, "bias": -3.0}}
-ORACLES = {"infonce": oracles.infonce, "sigmoid": oracles.sigmoid}
+OPTIONS: dict[str, dict[str, Any]] = {"infonce": {"temperature": 0.2}, "sigmoid": {"temperature": 0.2, "bias": -3.0}}
+COMPLEMENTARY = {
+    "complementary": {"temperature": 0.2, "trusting": False},
+    "complementary, trusting": {"temperature": 0.2, "trusting": True},
+}
+ORACLES: dict[str, Callable[..., float]] = {
+    "infonce": oracles.infonce,
+    "sigmoid": oracles.sigmoid,
+    **dict.fromkeys(COMPLEMENTARY, oracles.complementary),
+}
 
 
 @settings(max_examples=160)
-@given(name=st.sampled_from([*OPTIONS]), seed=seeds, pairs=pair_counts, views=view_counts, mask=st.booleans())
+@given(name=st.sampled_from([*ORACLES]), seed=seeds, pairs=pair_counts, views=view_counts, mask=st.booleans())
 def test_against_loops_over_the_definition(name, seed, pairs, views, mask):
     images, texts, ids = random_batch(seed, pairs, views)
-    result = build_loss(name, **OPTIONS[name], mask_same_image=mask)(images, texts, ids)
-    expected = ORACLES[name](nested(images, texts), ids.tolist(), *OPTIONS[name].values(), mask)
+    options = (OPTIONS | COMPLEMENTARY)[name]
+    result = build_loss(name.partition(",")[0], **options, mask_same_image=mask)(images, texts, ids)
+    expected = ORACLES[name](nested(images, texts), ids.tolist(), *options.values(), mask)
     assert result.total.item() == pytest.approx(expected, abs=1e-9)
 
 
@@ -63,3 +75,16 @@ def test_the_learned_factor_is_at_most_a_hundred(name: str):
     with torch.no_grad():
         loss.logit_scale.fill_(9.0)
     assert loss(images, texts, ids).parts["temperature"].item() == pytest.approx(0.01)
+
+
+def test_trust_in_a_pair_carries_no_gradient():
+    """Oracle: finite differences of the loss whose trusts stay those of the unchanged batch."""
+    images, texts, ids = random_batch(5, 6, 2)
+    loss, given = build_loss("complementary", temperature=0.3), images.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(given, texts, ids).total, given)
+    trusts = loss._trusts(GlobalPairs(images, texts, ids, [6], False))
+    loss._trusts = lambda pairs: trusts
+    step = torch.zeros_like(images)
+    step[2, 1, 3] = 1e-6
+    totals = [loss(images + sign * step, texts, ids).total.item() for sign in (1, -1)]
+    assert gradient[2, 1, 3].item() == pytest.approx((totals[0] - totals[1]) / 2e-6, rel=1e-5)

@@ -22,6 +22,8 @@ LOSSES: dict[str, dict[str, Any]] = {
     },
     "infonce": {"name": "infonce", "temperature": 0.3},
     "sigmoid": {"name": "sigmoid", "temperature": 0.3, "bias": -1.0},
+    # Its trust in a pair, if not full, has no gradient: tests/vse_core/losses/test_contrastive.py.
+    "complementary": {"name": "complementary", "temperature": 0.3, "trusting": True},
 }
 
 
@@ -33,7 +35,7 @@ def test_gradients(options: dict[str, Any]):
     assert torch.autograd.gradcheck(lambda i, t: loss(i, t, ids).total, inputs)
 
 
-@pytest.mark.parametrize("name", ["triplet", "multi_view", "adopt", "infonce", "sigmoid"])
+@pytest.mark.parametrize("name", ["triplet", "multi_view", "adopt", "infonce", "sigmoid", "complementary"])
 def test_every_loss_is_computed_in_float32_under_autocast(name: str):
     images, texts, ids = random_batch(4, 16, 3, dim=64)
     images, texts = images.float().requires_grad_(), texts.float()

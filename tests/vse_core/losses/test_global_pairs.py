@@ -35,7 +35,7 @@ def test_every_similarity_is_in_one_block(monkeypatch, numbers: int, side: bool,
     assert max(sizes) <= max(numbers, 2 * PAIRS)
 
 
-@pytest.mark.parametrize("name", ["triplet", "multi_view", "adopt", "infonce", "sigmoid"])
+@pytest.mark.parametrize("name", ["triplet", "multi_view", "adopt", "infonce", "sigmoid", "complementary"])
 def test_blocks_keep_no_similarities_for_the_backward_pass(monkeypatch, name: str):
     images, texts, ids = random_batch(3, PAIRS, 2)
     images.requires_grad_()

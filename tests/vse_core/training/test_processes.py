@@ -33,6 +33,7 @@ LOSSES = RECORDED | {
     "multi_view-up": {"name": "multi_view", "bound": "up"},
     "infonce-learned": {"name": "infonce", "learned": True},
     "sigmoid-learned": {"name": "sigmoid", "learned": True, "bias": -1.0},
+    "complementary": {"name": "complementary"},
 }
 # The second of two processes, and the third and fourth of four, have no relations; in `unified-bare` nobody has any
 # component. The last process has no adversarial captions.
