@@ -62,6 +62,7 @@ from preprocessing.storage.mirror import Mirror
 from tests.preprocessing.datasets.hgr_files import write_hgr
 from vse_core.models import build_model, load_model
 from vse_core.models.released import CheckpointError, read_released
+from vse_core.tensor_files import TensorFileError
 from vse_core.training.state import Progress, load_state, optimizer_tensors, read_progress, save_state
 
 SPECIFICATION = {
@@ -358,7 +359,7 @@ READERS: dict[str, Reader] = {
         "x.pth",
         pth({"model": [{"fc.weight": torch.ones(2, 2)}, {"fc.bias": torch.ones(2)}], "epoch": 1}),
         read_released,
-        CheckpointError,
+        (CheckpointError, TensorFileError),
     ),
     "model": Reader("model.safetensors", write_model, load_model, ValueError),
     "model's specification": Reader("model.json", write_model, lambda f: (load_model(f), saved_kind(f)), ValueError),

@@ -4,7 +4,7 @@ B images or videos, C captions, K views, D dimensions.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any, Self
 
@@ -95,3 +95,14 @@ def join_outputs(parts: Sequence[Any]) -> Any:
 def _padded(tensor: Tensor, sizes: Sequence[int]) -> Tensor:
     more = [wanted - size for size, wanted in zip(tensor.shape[1:], sizes, strict=True)]
     return nn.functional.pad(tensor, [side for extra in reversed(more) for side in (0, extra)]) if any(more) else tensor
+
+
+@torch.inference_mode()
+def embed(model: nn.Module, encode: Callable[..., Any], batches: Iterable[tuple[Any, ...]]) -> Any:
+    """Encode batches of the inputs of a model's method, which must be evaluating; the outputs are joined on the CPU."""
+    device = next(model.parameters()).device
+    return join_outputs([_on_cpu(encode(*(part.to(device) for part in batch))) for batch in batches])
+
+
+def _on_cpu(output: Any) -> Any:
+    return tuple(map(_on_cpu, output)) if isinstance(output, tuple) else output.to("cpu")

@@ -27,9 +27,9 @@ from pipelines.runtime.stage import StageError, check_outputs
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.loader import image_batches
 from preprocessing.shards.reader import ShardReader
-from vse_core.evaluation.embedding import embed
 from vse_core.evaluation.hubs import corrected
 from vse_core.evaluation.recall import evaluate_retrieval
+from vse_core.outputs import embed
 
 # Temperatures to choose from if training has learned none.
 TEMPERATURES = (0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.14, 0.2)

@@ -12,8 +12,8 @@ from pipelines.inference.image_inputs import image_source
 from pipelines.inference.text_embedder import TextEmbedder
 from pipelines.runtime.progress import progress_bar
 from preprocessing.shards.reader import ShardReader
-from vse_core.evaluation.embedding import embed
 from vse_core.evaluation.pair_fit import own_similarities
+from vse_core.outputs import embed
 
 # Images whose embeddings are in memory at a time.
 _AT_ONCE = 512

@@ -26,8 +26,8 @@ from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.address import require_inner_name
 from vse_core import registry
 from vse_core.digests import check_digests, write_digests
-from vse_core.evaluation.embedding import embed
 from vse_core.models import load_model
+from vse_core.outputs import embed
 from vse_core.precision import use_tf32
 
 EXTRACTOR = "extractor.json"

@@ -18,8 +18,8 @@ from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.batch import pad_tokens
 from preprocessing.loading.loader import caption_batches
-from vse_core.evaluation.embedding import embed
 from vse_core.models import Model
+from vse_core.outputs import embed
 
 _TEXTS_AT_ONCE = 256
 

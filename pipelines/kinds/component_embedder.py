@@ -26,9 +26,9 @@ from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.batch import component_tensors, pad_tokens
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import write_json_atomic
-from vse_core.evaluation.embedding import embed
 from vse_core.models.components import Components
 from vse_core.models.unified import UnifiedModel
+from vse_core.outputs import embed
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -101,7 +101,8 @@ class ComponentEmbedder:
     def embed_all_regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         """Embed the regions of images into (B, N, D) unit vectors, on the CPU, with the mask (B, N) of regions."""
         device = next(self._model.parameters()).device
-        regions_BND, mask_BN = self._model.image_encoder.regions(features_BNF.to(device), lengths_B.to(device))
+        encode = self._model.image_encoder.images_and_regions
+        _, regions_BND, mask_BN = encode(features_BNF.to(device), lengths_B.to(device))
         return regions_BND.cpu(), mask_BN.cpu()
 
     def _ids(self, phrase: Phrase) -> list[int]:

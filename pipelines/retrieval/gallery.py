@@ -31,9 +31,8 @@ from preprocessing.shards.index import ShardError
 from preprocessing.shards.reader import ShardReader
 from preprocessing.storage.address import join, require_inner_name
 from vse_core.digests import check_digests, write_digests
-from vse_core.evaluation.embedding import embed
 from vse_core.models import Model
-from vse_core.outputs import Images, Texts
+from vse_core.outputs import Images, Texts, embed
 
 EMBEDDINGS = "embeddings.safetensors"
 ITEMS = "items.json"

@@ -40,11 +40,10 @@ from preprocessing.loading.loader import TrainLoader, image_batches
 from preprocessing.loading.sampler import BatchSampler, rank_slice
 from preprocessing.randomness import dropout_seed
 from vse_core.distributed import first_says, gather_output, rank, world_size
-from vse_core.evaluation.embedding import embed
 from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.losses import GlobalLoss
 from vse_core.models import build_model, load_weights
-from vse_core.outputs import Images, Texts
+from vse_core.outputs import Images, Texts, embed
 from vse_core.precision import use_tf32
 from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.graphs import GraphedSteps

@@ -1,6 +1,6 @@
 """The protocol of the feature extractors, and the error for one that cannot be built or run."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -9,13 +9,17 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from preprocessing.features.images import MAX_PIXELS, bounded_image, read_image_bytes
+from preprocessing.features.images import MAX_PIXELS, ImageError, bounded_image, read_image_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 # A set of N feature vectors of width F, float16, C-contiguous.
 FeaturesNF = npt.NDArray[np.float16]
+
+Array = npt.NDArray[Any]
+# What is known of each region besides its vector and its box: numbers of classes int32, confidences float32.
+LABELS = {"objects": np.int32, "object_scores": np.float32, "attributes": np.int32, "attribute_scores": np.float32}
 
 
 class ExtractorError(Exception):
@@ -46,6 +50,32 @@ class RegionFeatures:
 Stored = FeaturesNF | RegionFeatures | bytes
 
 
+def checked_regions(
+    features: Array, boxes: Array | None = None, labels: Mapping[str, Array] | None = None
+) -> RegionFeatures:
+    """Check every array of regions and convert it to its stored type; ImageError names what is wrong.
+
+    `boxes` are in pixels of the image, `labels` those of `LABELS` that are known.
+    """
+    if features.ndim != 2 or features.dtype.kind != "f" or features.size == 0:
+        raise ImageError(f"features are {features.dtype} of shape {features.shape}, floats of shape (N, F) are needed")
+    count = len(features)
+    with np.errstate(over="ignore"):
+        stored = np.array(features, dtype=np.float16, order="C")
+    if not np.isfinite(stored).all():
+        raise ImageError("features that are NaN, infinite or beyond the range of float16 (65504)")
+    companions: dict[str, Array] = {}
+    if boxes is not None:
+        if boxes.shape != (count, 4) or boxes.dtype.kind not in "fiu" or not np.isfinite(boxes).all():
+            raise ImageError(f"boxes are {boxes.dtype} of shape {boxes.shape}, finite numbers ({count}, 4) are needed")
+        companions["boxes"] = np.array(boxes, dtype=np.float32, order="C")
+    for name, values in (labels or {}).items():
+        if values.shape != (count,):
+            raise ImageError(f"{name} are of shape {values.shape}, ({count},) is needed")
+        companions[name] = values.astype(LABELS[name])
+    return RegionFeatures(stored, companions)
+
+
 def as_features(states_NF: Sequence["Tensor"], weights: str) -> list[FeaturesNF]:
     """Sets of vectors (N, F) as they are stored, float16; ExtractorError if a value is not finite in it."""
     features = []
@@ -69,12 +99,14 @@ class Extractor(Protocol):
     """
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The feature key in each sample of the shards: "grid", "region"; of files their extension."""
 
     def load(self, uri: str) -> Any:
         """One image, ready for the model; ImageError if it cannot be used, ExtractorError without its source."""
 
+    @abstractmethod
     def __call__(self, items: Sequence[Any]) -> Sequence[Stored] | Sequence[Mapping[str, Stored]]:
         """Return what is stored of each item of a batch under the extractor's name, or several things by name.
 
@@ -82,14 +114,14 @@ class Extractor(Protocol):
         feature is not finite in float16.
         """
 
+    @abstractmethod
     def identity(self) -> dict[str, Any]:
         """Everything that changes the output, as JSON: equal identities mean equal features."""
 
 
-class FileExtractor(ABC):
+class FileExtractor(Extractor):
     """An extractor of image files, which may share a decoded image with others (:class:`SeveralExtractor`)."""
 
-    name: str
     max_pixels: int = MAX_PIXELS
 
     def load(self, uri: str) -> Any:
@@ -105,11 +137,3 @@ class FileExtractor(ABC):
     @abstractmethod
     def prepare(self, data: bytes, image: Image.Image, /) -> Any:
         """Return one image, given by its file and decoded, as the model takes it; raises ImageError."""
-
-    @abstractmethod
-    def __call__(self, items: Sequence[Any]) -> Any:
-        """Return what is stored of each image of a batch."""
-
-    @abstractmethod
-    def identity(self) -> dict[str, Any]:
-        """Everything that changes the output, as JSON."""

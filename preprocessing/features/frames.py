@@ -71,8 +71,19 @@ def decode_frames(data: bytes, count: int, max_pixels: int = MAX_PIXELS) -> list
     The file is read twice: once without decoding, to count the frames, then up to the last frame that is wanted: so a
     file that was cut short is noticed by an ImageError, whatever the container says.
     """
+    images: list[Image.Image] = []
     with damage_as(ImageError, "damaged video", "copy it again"):
-        return _decode(data, _middles(_count_frames(data, max_pixels), count), max_pixels)
+        wanted = _middles(_count_frames(data, max_pixels), count)
+        with av.open(io.BytesIO(data), "r") as container:
+            for number, frame in enumerate(container.decode(_video_stream(container, max_pixels))):
+                if frame.is_corrupt:
+                    raise ImageError(f"damaged video: frame {number} cannot be decoded completely")
+                if number == wanted[len(images)]:
+                    # Players turn a frame by what the file says (telephones film lying on their side).
+                    images.append(frame.to_image().rotate(frame.rotation, expand=True))
+                    if len(images) == len(wanted):
+                        return images
+    raise ImageError(f"damaged video: {len(images)} of the {len(wanted)} frames that were chosen can be decoded")
 
 
 def _middles(total: int, count: int) -> list[int]:
@@ -110,21 +121,6 @@ def _duration(stream: VideoStream, container: InputContainer) -> float:
         return float(stream.duration * stream.time_base)
     sole = len(container.streams) == 1  # sound may be longer than the frames
     return container.duration / 1_000_000 if sole and container.duration is not None else 0.0
-
-
-def _decode(data: bytes, wanted: list[int], max_pixels: int) -> list[Image.Image]:
-    images: list[Image.Image] = []
-    with av.open(io.BytesIO(data), "r") as container:
-        stream = _video_stream(container, max_pixels)
-        for number, frame in enumerate(container.decode(stream)):
-            if frame.is_corrupt:
-                raise ImageError(f"damaged video: frame {number} cannot be decoded completely")
-            if number == wanted[len(images)]:
-                # Players turn a frame by what the file says (telephones film lying on their side).
-                images.append(frame.to_image().rotate(frame.rotation, expand=True))
-                if len(images) == len(wanted):
-                    return images
-    raise ImageError(f"damaged video: {len(images)} of the {len(wanted)} frames that were chosen can be decoded")
 
 
 def _video_stream(container: InputContainer, max_pixels: int) -> VideoStream:

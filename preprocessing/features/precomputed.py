@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.features.extractor import ExtractorError, FeaturesNF
+from preprocessing.features.extractor import ExtractorError, FeaturesNF, checked_regions
 from preprocessing.features.images import ImageError
-from preprocessing.features.regions import checked_regions
 from preprocessing.reading import damage_as
 
 _VERSION = 1

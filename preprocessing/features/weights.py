@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.reading import damage_as
@@ -23,24 +23,19 @@ _NAMES = re.compile(
 )
 # The magic number, the protocol, the machine, the contents and the storages' keys of a file older than torch 1.6.
 _OLD_PICKLES = 5
+_LONGEST_MESSAGE = 500
 
 
-def mismatch(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
-    """Return which of a network's tensors a file lacks, which it has besides or in another shape; "" if it fits.
+def fill(network: nn.Module, state: dict[str, Tensor], weights: str, remedy: str) -> None:
+    """Copy tensors into a network, all of it and nothing else; ExtractorError if they do not fit.
 
-    Counters of batches are not needed: old files lack them.
+    Counters of batches, which old files lack, are not needed: without a version of its own, torch adds them to a state.
     """
-    needed = {name: tensor for name, tensor in expected.items() if not name.endswith("num_batches_tracked")}
-    kinds = {
-        "missing": sorted(needed.keys() - state.keys()),
-        "unknown": sorted(state.keys() - expected.keys()),
-        "of another shape": [
-            f"{name} {tuple(state[name].shape)} for {tuple(needed[name].shape)}"
-            for name in sorted(state.keys() & needed.keys())
-            if state[name].shape != needed[name].shape
-        ],
-    }
-    return "; ".join(f"{len(names)} {kind}: {', '.join(names[:4])}" for kind, names in kinds.items() if names)
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        told = " ".join(str(error).split())[:_LONGEST_MESSAGE]
+        raise ExtractorError(f"weights {weights} do not fit the network ({told}); {remedy}") from error
 
 
 def read_weights(path: Path) -> Any:

@@ -63,8 +63,9 @@ class _Ranges(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        length = min(len(buffer), max(self._size - self._position, 0))
-        data = self._storage.read_range(self._name, self._position, length) if length else b""
+        end = min(self._position + len(buffer), self._size)
+        wanted = f"bytes={self._position}-{end - 1}"
+        data = self._storage.read(self._name, Range=wanted) if self._position < end else b""
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)

@@ -54,14 +54,9 @@ def attempts() -> int:
     return int(os.environ.get("AWS_MAX_ATTEMPTS", _ATTEMPTS))
 
 
+@lru_cache(maxsize=1)
 def client() -> Any:
     """Return the boto3 client of this process; its threads share it."""
-    return _client(os.getpid())
-
-
-@lru_cache(maxsize=1)
-def _client(_process: int) -> Any:
-    # A connection that a fork shares with its parent would mix up their answers: hence one for each process.
     settings = Config(
         retries={"mode": "adaptive", "total_max_attempts": attempts()},
         connect_timeout=_CONNECT_SECONDS,
@@ -73,6 +68,10 @@ def _client(_process: int) -> Any:
         response_checksum_validation="when_required",
     )
     return boto3.Session().client("s3", config=settings)
+
+
+# A connection that a fork shares with its parent would mix up their answers.
+os.register_at_fork(after_in_child=client.cache_clear)
 
 
 def _transfer() -> TransferConfig:
@@ -117,7 +116,7 @@ class S3Storage:
         return None if head is None else Entry(name, int(head["ContentLength"]), head["ETag"].strip('"'))
 
     def read(self, name: str, **part: str) -> bytes:
-        """Return the contents of an object in one request."""
+        """Return the contents of an object in one request, or of a part of it, `Range`, as HTTP writes one."""
 
         def get() -> bytes:
             answer = client().get_object(Bucket=self._bucket, Key=self._key(name), **part)
@@ -129,10 +128,6 @@ class S3Storage:
             return data
 
         return self._request("read", name, get)
-
-    def read_range(self, name: str, start: int, length: int) -> bytes:
-        """Return a part of an object, at least a byte; of one that ends in it what there is."""
-        return self.read(name, Range=f"bytes={start}-{start + length - 1}")
 
     def download(self, name: str, path: Path) -> None:
         """Copy an object to a local path, in parts if it is large."""

@@ -53,8 +53,8 @@ def test_objects_are_what_was_stored(storage: S3Storage, tmp_path: Path) -> None
     assert storage.read("deep/empty") == b""
     storage.download("deep/er/large", tmp_path / "new" / "copy")
     assert (tmp_path / "new" / "copy").read_bytes() == LARGE
-    assert storage.read_range("small", 100, 50) == SMALL[100:150]
-    assert storage.read_range("small", len(SMALL) - 5, 50) == SMALL[-5:]
+    assert storage.read("small", Range="bytes=100-149") == SMALL[100:150]
+    assert storage.read("small", Range=f"bytes={len(SMALL) - 5}-{len(SMALL) + 44}") == SMALL[-5:]
     found = storage.find("small")
     assert found is not None
     assert found.bytes == len(SMALL)
@@ -104,7 +104,7 @@ def test_failures(
         pytest.skip("Moto does not compare it")
     if case.fault["kind"] == "slow":
         monkeypatch.setattr(s3, "_READ_SECONDS", faults.SLOW_SECONDS / 2)
-    s3._client.cache_clear()
+    s3.client.cache_clear()
     proxy.inject(faults.Fault(**case.fault))
     action = ACTIONS[case.action]
     if case.message:
@@ -126,7 +126,7 @@ def test_a_part_that_was_cut_is_asked_for_again(storage: S3Storage, proxy: fault
     def note(request: Any, **_: Any) -> None:
         ranges.append(request.headers["Range"].decode())
 
-    s3._client.cache_clear()
+    s3.client.cache_clear()
     s3.client().meta.events.register("before-send.s3.GetObject", note)
     storage.download("large", tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == LARGE
@@ -158,7 +158,7 @@ def test_credentials(
 ) -> None:
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    s3._client.cache_clear()
+    s3.client.cache_clear()
     with pytest.raises(StorageError, match=message):
         storage.read("small")
 
@@ -170,7 +170,7 @@ def test_missing_bucket_and_server(storage: S3Storage, tmp_path: Path, monkeypat
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
-        s3._client.cache_clear()
+        s3.client.cache_clear()
         with pytest.raises(StorageError, match="check that the server is there"):
             storage.read("small")
 

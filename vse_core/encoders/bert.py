@@ -22,11 +22,9 @@ class BertEncoder(nn.Module):
         pooling: aggregator called with ``(features_CLD, lengths_C)``.
         weights: local folder with config.json and *.safetensors, or a name on the hub; or else
         architecture: as :func:`vse_core.encoders.pretrained.architecture_of` gives it, for random weights.
-        vocabulary_size: number of token ids that captions consist of.
 
     Raises:
-        ValueError: not exactly one of ``weights`` and ``architecture`` is given, or it cannot be used, reads no text or
-            has fewer token ids than captions consist of.
+        ValueError: not exactly one of ``weights`` and ``architecture`` is given, or it cannot be used or reads no text.
     """
 
     def __init__(
@@ -35,7 +33,6 @@ class BertEncoder(nn.Module):
         pooling: nn.Module,
         weights: str | None = None,
         architecture: dict[str, Any] | None = None,
-        vocabulary_size: int | None = None,
     ) -> None:
         super().__init__()
         if weights is not None and architecture is None:
@@ -47,12 +44,7 @@ class BertEncoder(nn.Module):
         self.rebuilt_by = {"architecture": architecture_of(network)}
         self.bert = _text_side(network)
         width = _state_width(self.bert, weights)
-        known = self.bert.get_input_embeddings().num_embeddings
-        if vocabulary_size is not None and vocabulary_size > known:
-            raise ValueError(
-                f"captions consist of {vocabulary_size} token ids, the text encoder knows {known}: its weights and its "
-                "tokenizer are of two models"
-            )
+        self.vocabulary_size: int = self.bert.get_input_embeddings().num_embeddings
         self.max_tokens = _positions(self.bert)
         self.linear = nn.Linear(width, embed_dim)
         self.pooling = pooling

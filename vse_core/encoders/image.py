@@ -1,4 +1,4 @@
-"""Image encoder over precomputed features: a set of region or grid vectors becomes one or K embeddings."""
+"""Image encoders over precomputed features: sets of region or grid vectors become embeddings, UniVSE's regions too."""
 
 from typing import Literal
 
@@ -130,3 +130,30 @@ class ResidualMLP(nn.Module):
         # A row of zeros leaves the linear layer as its bias.
         padded_PH = self.hidden.bias.to(hidden_MH.dtype).expand(padding, -1)
         return torch.cat((hidden_MH, padded_PH))
+
+
+class RegionEncoder(nn.Module):
+    """Regions by a 1x1 convolution without a bias, and the image by pooling them (UniVSE, section 3.3).
+
+    The convolution of a grid is one linear layer for each of its cells, so the features may as well be those of
+    detected regions. The aggregate is taken of the layer's outputs, not of the regions' unit vectors.
+    """
+
+    def __init__(self, feature_dim: int, embed_dim: int, pooling: nn.Module) -> None:
+        super().__init__()
+        self.feature_dim = feature_dim
+        self.projection = Linear(feature_dim, embed_dim, bias=False)
+        nn.init.xavier_uniform_(self.projection.weight)
+        self.pooling = pooling
+
+    def forward(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
+        """Encode (B, N, F) features with lengths (B,) into (B, 1, D) vectors of unit length."""
+        return self.images_and_regions(features_BNF, lengths_B)[0]
+
+    def images_and_regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the images, the regions' unit vectors (B, N, D), zero for padding, and the mask (B, N) of regions."""
+        check_lengths(features_BNF, lengths_B)
+        mask_BN = valid_mask(features_BNF, lengths_B)
+        rows_MD = self.projection(real_rows(features_BNF, mask_BN).to(self.projection.weight.dtype))
+        images_BD = unit_length(self.pooling(into_sets(rows_MD, mask_BN), lengths_B))
+        return images_BD.unsqueeze(1), into_sets(unit_length(rows_MD), mask_BN), mask_BN

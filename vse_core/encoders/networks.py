@@ -155,13 +155,6 @@ def _downloaded(architecture: str, weights: str) -> Mapping[str, Tensor]:
 
 def _fill(network: nn.Module, state: Mapping[str, Tensor], weights: str) -> None:
     try:
-        missing, unknown = network.load_state_dict(state, strict=False)
-    except RuntimeError as error:  # of another shape
+        network.load_state_dict(state)
+    except RuntimeError as error:
         raise ValueError(f"backbone weights {weights} do not fit: {error}") from error
-    # Files from before PyTorch 0.4.1 lack this counter, which nothing reads where the statistics are fixed.
-    missing = [name for name in missing if not name.endswith("num_batches_tracked")]
-    if missing or unknown:
-        raise ValueError(
-            f"backbone weights {weights} do not fit: {len(missing)} parameters are missing {sorted(missing)[:3]}, "
-            f"{len(unknown)} are unknown {sorted(unknown)[:3]}"
-        )

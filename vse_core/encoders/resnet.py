@@ -59,11 +59,6 @@ class GridResNet(ResNet):
 
 
 def from_released(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rename a released state dict (`base.*` and `top.*`) to the names of `GridResNet`; ValueError for other names."""
-    renamed = {}
-    for name, tensor in state.items():
-        module = ".".join(name.split(".")[:2])
-        if module not in RELEASED_MODULES:
-            raise ValueError(f"{name!r} is in no module of a released backbone ({', '.join(RELEASED_MODULES)})")
-        renamed[RELEASED_MODULES[module] + name.removeprefix(module)] = tensor
-    return renamed
+    """Rename a released state dict (`base.*` and `top.*`) to the names of `GridResNet`; other names stay."""
+    modules = {name: ".".join(name.split(".")[:2]) for name in state}
+    return {RELEASED_MODULES.get(part, part) + name.removeprefix(part): state[name] for name, part in modules.items()}

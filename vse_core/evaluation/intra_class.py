@@ -42,14 +42,12 @@ def plot_caption_similarity(same_P: Tensor, other_P: Tensor, title: str) -> Figu
     if not len(same_P):
         raise ValueError("no image has two captions: there is no similarity within images to plot")
     figure, axes = figure_with_axes(7.5, 4.2)
-    step = {"color": OKABE_ITO["vermillion"], "histtype": "step", "linewidth": 1.8}
-    kinds: list[tuple[Tensor, str, dict[str, Any]]] = [
-        (same_P, "of one image", {"color": OKABE_ITO["blue"], "alpha": 0.75}),
-        *([(other_P, "of different images", step)] if len(other_P) else []),
-    ]
+    filled: dict[str, Any] = {"color": OKABE_ITO["blue"], "alpha": 0.75}
+    step: dict[str, Any] = {"color": OKABE_ITO["vermillion"], "histtype": "step", "linewidth": 1.8}
+    kinds = [(same_P, "of one image", filled), (other_P, "of different images", step)]
     lowest = max(-1.0, float(torch.cat([same_P, other_P]).min()) - 0.01)
     edges = np.linspace(lowest, 1.0, _BINS + 1).tolist()
-    for values, name, style in kinds:
+    for values, name, style in kinds[: 2 if len(other_P) else 1]:
         shares = np.full(len(values), 100 / len(values))
         label = f"{name}: mean {float(values.mean()):.2f}, {len(values):,} pairs"
         axes.hist(values.clamp(max=1.0).numpy(), bins=edges, weights=shares, label=label, **style)

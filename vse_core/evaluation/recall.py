@@ -93,14 +93,10 @@ class RetrievalRanks:
     def result(self) -> RetrievalResult:
         """The metrics, averaged over the folds."""
         folds = self.each_fold()
-        image_to_text, text_to_image = (
-            _mean([direction_metrics(ranks) for ranks in direction])
-            for direction in ([fold.image_to_text for fold in folds], [fold.text_to_image for fold in folds])
-        )
-        first = folds[0]
-        return RetrievalResult(
-            image_to_text, text_to_image, len(first.image_to_text), len(first.text_to_image), self.folds
-        )
+        image_to_text = _mean([direction_metrics(fold.image_to_text) for fold in folds])
+        text_to_image = _mean([direction_metrics(fold.text_to_image) for fold in folds])
+        images, captions = len(folds[0].image_to_text), len(folds[0].text_to_image)
+        return RetrievalResult(image_to_text, text_to_image, images, captions, self.folds)
 
 
 def evaluate_retrieval(

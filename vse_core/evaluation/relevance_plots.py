@@ -3,7 +3,6 @@
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,6 +10,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
 from torch import Tensor, nn
 
 from vse_core.evaluation.plots import GREY
@@ -138,8 +138,6 @@ def _panels(count: int, size: tuple[int, int], title_lines: int) -> tuple[Figure
 
 def _outline(axes: Axes, box_4: np.ndarray) -> None:
     left, top, right, bottom = (float(edge) for edge in box_4)
-    style: dict[str, Any] = {"fill": False, "joinstyle": "miter"}
-    for colour, width in (("black", 3.2), ("white", 1.6)):
-        axes.add_patch(
-            Rectangle((left - 0.5, top - 0.5), right - left, bottom - top, edgecolor=colour, linewidth=width, **style)
-        )
+    box = Rectangle((left - 0.5, top - 0.5), right - left, bottom - top, fill=False, edgecolor="white", linewidth=1.6)
+    box.set_path_effects([withStroke(linewidth=3.2, foreground="black")])
+    axes.add_patch(box)

@@ -6,8 +6,7 @@ from typing import Any
 from torch import nn
 
 from vse_core.encoders.components import ComponentEncoder
-from vse_core.encoders.image import FeatureEncoder
-from vse_core.encoders.regions import RegionEncoder
+from vse_core.encoders.image import FeatureEncoder, RegionEncoder
 from vse_core.encoders.text import BiGRUEncoder
 from vse_core.models.hierarchical import FrameLevelEncoder, HierarchicalModel, RoleGraphEncoder
 from vse_core.models.model import Model, TwoTower
@@ -43,7 +42,17 @@ def _build_bert(
     # Imported when asked for: transformers takes seconds.
     from vse_core.encoders.bert import BertEncoder
 
-    return BertEncoder(embed_dim, pooling, weights, architecture, vocabulary_size)
+    encoder = BertEncoder(embed_dim, pooling, weights, architecture)
+    _require_known(vocabulary_size, encoder.vocabulary_size)
+    return encoder
+
+
+def _require_known(words: int, known: int) -> None:
+    if words > known:
+        raise ValueError(
+            f"captions consist of {words} token ids, the text encoder knows {known}: its weights and its tokenizer are "
+            "of two models"
+        )
 
 
 IMAGE_ENCODERS: dict[str, Callable[..., nn.Module]] = {
@@ -127,9 +136,5 @@ def _dual_sides(names: tuple[str, str], sizes: dict[str, Any], image: dict[str, 
     if MODELS.get(names) is not TwoTower:
         raise ValueError("embed_dim must be given: only a dual encoder has a width of its own")
     images, texts = build_dual_encoders(**{key: value for key, value in image.items() if key != "name"})
-    if sizes["vocabulary_size"] > texts.vocabulary_size:
-        raise ValueError(
-            f"captions consist of {sizes['vocabulary_size']} token ids, the dual encoder knows "
-            f"{texts.vocabulary_size}: its weights and its tokenizer are of two models"
-        )
+    _require_known(sizes["vocabulary_size"], texts.vocabulary_size)
     return images, texts

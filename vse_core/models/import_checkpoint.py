@@ -14,6 +14,7 @@ from pathlib import Path
 
 from vse_core.models import build_model
 from vse_core.models.released import CheckpointError, ConvertedCheckpoint, convert, read_released
+from vse_core.tensor_files import TensorFileError
 
 
 def import_checkpoint(
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         converted = import_checkpoint(options.file, options.out, options.image_size, options.pixels)
-    except CheckpointError as error:
+    except (CheckpointError, TensorFileError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     count = sum(tensor.numel() for tensor in converted.state.values())

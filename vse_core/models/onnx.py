@@ -5,8 +5,7 @@ B images, N features of width F, S side of the pixels; C captions, L tokens; K v
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,30 +135,19 @@ def _write(
     path: Path,
     output: str = "embeddings",
 ) -> None:
-    with torch.no_grad(), _quietly():
-        program = torch.onnx.export(
-            tower.eval(),
-            example,
-            dynamo=True,
-            dynamic_shapes=shapes,
-            input_names=names,
-            output_names=[output],
-            verbose=False,
-        )
+    logging.disable(logging.WARNING)  # the exporter names every node that it does not fold
+    try:
+        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+            program = torch.onnx.export(
+                tower.eval(),
+                example,
+                dynamo=True,
+                dynamic_shapes=shapes,
+                input_names=names,
+                output_names=[output],
+                verbose=False,
+            )
+    finally:
+        logging.disable(logging.NOTSET)
     assert program is not None
     program.save(path)
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Silence the exporter, which names every node that it does not fold."""
-    loggers = [logging.getLogger(name) for name in ("onnxscript", "onnx_ir", "torch.onnx")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

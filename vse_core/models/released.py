@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vse_core.encoders.resnet import RELEASED_MODULES, TOPOLOGIES
-from vse_core.tensor_files import TensorFileError, is_state, read_tensor_file
+from vse_core.tensor_files import is_state, read_tensor_file
 
 # The published grid models read 512 x 512 pixels, the patch models 224 x 224.
 _GRID_SIZE = 512
@@ -98,12 +98,9 @@ def read_released(path: Path) -> ReleasedCheckpoint:
 
     VSE-infinity and MV-VSE store ``{"model": [image state, text state], "opt": options, ...}``, VSE+2AD
     ``{"model": state of both, "args": options, ...}``, with an ``argparse.Namespace`` of options. A file that cannot be
-    read, asks for code to be run or is of another format is a CheckpointError.
+    read or asks for code to be run is a TensorFileError, one of another format a CheckpointError.
     """
-    try:
-        content = read_tensor_file(path)
-    except TensorFileError as error:
-        raise CheckpointError(str(error)) from error
+    content = read_tensor_file(path)
     model = content.get("model") if isinstance(content, dict) else None
     if isinstance(model, list | tuple) and len(model) == 2 and all(map(is_state, model)):
         image, text = (_part(state, "") for state in model)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from vse_core.encoders.components import ComponentEncoder, combine, compose
-from vse_core.encoders.regions import RegionEncoder
+from vse_core.encoders.image import RegionEncoder
 from vse_core.losses.components import ComponentVectors, UnifiedOutput
 from vse_core.models.components import Components
 from vse_core.models.model import Model

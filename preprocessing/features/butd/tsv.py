@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from preprocessing.features.extractor import ExtractorError, RegionFeatures
+from preprocessing.features.extractor import LABELS, Array, ExtractorError, RegionFeatures, checked_regions
 from preprocessing.features.images import ImageError
-from preprocessing.features.regions import LABELS, Array, checked_regions
 
 # Columns by their number. Note width before height in the one and after it in the other. Arrays are base64 of their
 # little-endian bytes: whole numbers of 8 bytes, all else float32.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from preprocessing.features.butd.proposals import order_of
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.weights import is_state, mismatch, read_weights
+from preprocessing.features.weights import fill, is_state, read_weights
 from preprocessing.reading import damage_as
 
 SOURCES = "the hub id unc-nlp/frcnn-vg-finetuned, or a local path to its model.safetensors or pytorch_model.bin"
@@ -31,12 +31,7 @@ def load_weights(network: torch.nn.Module, weights: str) -> None:
 
     ExtractorError: there are no such weights, they cannot be read without running code in them, or do not fit.
     """
-    state = _canonical_file(weights)
-    difference = mismatch(state, network.state_dict())
-    if difference:
-        raise ExtractorError(f"weights {weights} are not those of this detector ({difference}); use {SOURCES}")
-    # The counters of training batches, which no file needs to have, are all that is left out.
-    network.load_state_dict(state, strict=False)
+    fill(network, _canonical_file(weights), weights, f"use {SOURCES}")
 
 
 def rewrite_weights(weights: str, path: Path) -> None:

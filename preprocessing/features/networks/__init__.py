@@ -3,8 +3,7 @@
 from typing import Any
 
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.networks.network import Network, NetworkOptions
-from preprocessing.features.networks.pixels import PixelsCHW
+from preprocessing.features.networks.network import Network, NetworkOptions, PixelsCHW
 from preprocessing.features.networks.torchvision_cnn import load_torchvision, rewrite_state
 from preprocessing.features.networks.transformer_models import load_transformers
 

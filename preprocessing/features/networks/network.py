@@ -5,18 +5,64 @@ Shapes: B images, C channels, H x W pixels, h x w cells, N set elements, F featu
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from preprocessing.features.butd import resize
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
-from preprocessing.features.networks.pixels import ImageSize, PixelsCHW
 from preprocessing.features.weights import checked_device
 from preprocessing.reading import damage_as
+
+PixelsCHW = npt.NDArray[np.float32]
+
+# A side in pixels: the complete image becomes a square, its aspect ratio ignored (VSE-infinity's grids, 512).
+# "short_600": the aspect ratio stays, the short side becomes 600 and the long one at most 1000 (bottom-up attention).
+ImageSize = int | Literal["short_600"]
+
+# The stride of the last feature map of nearly all CNNs: fewer pixels than that give less than one cell.
+SMALLEST_SIDE = 32
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """Normalisation of pixels from 0 to 255: blue first if `bgr`, minus the mean, divided by the deviation."""
+
+    mean: Sequence[float]
+    std: Sequence[float]
+    bgr: bool = False
+
+    def pixels(self, image: Image.Image, image_size: ImageSize) -> PixelsCHW:
+        """Return the normalised pixels of an image at a size."""
+        pixels_CHW = resized(image, image_size)
+        ordered = pixels_CHW[::-1] if self.bgr else pixels_CHW
+        mean, std = (np.array(values, dtype=np.float32).reshape(3, 1, 1) for values in (self.mean, self.std))
+        return np.ascontiguousarray((ordered - mean) / std)
+
+
+IMAGENET = Normalization([123.675, 116.28, 103.53], [58.395, 57.12, 57.375])
+# Networks trained in Caffe: means in the order blue, green, red, no deviation (bottom-up attention).
+CAFFE = Normalization(list(resize.BGR_MEANS), [1.0, 1.0, 1.0], bgr=True)
+
+
+def resized(image: Image.Image, image_size: ImageSize) -> PixelsCHW:
+    """Resize the complete image, (3, H, W) float32 from 0 to 255, red first; ImageError if it would be too narrow.
+
+    Bilinear between pixel centres without smoothing before, as by OpenCV, from which the published networks saw images.
+    """
+    size = resize.target_size(*image.size)[1] if image_size == "short_600" else (image_size, image_size)
+    if image_size == "short_600" and min(size) < SMALLEST_SIDE:
+        raise ImageError(
+            f"{image.width} x {image.height} pixels is too narrow: less than {SMALLEST_SIDE} pixels wide once resized"
+        )
+    pixels_CHW = torch.from_numpy(np.array(image, dtype=np.float32)).permute(2, 0, 1)
+    scaled = torch.nn.functional.interpolate(pixels_CHW[None], size, mode="bilinear", align_corners=False)
+    return np.ascontiguousarray(scaled[0].numpy())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,40 +91,34 @@ class NetworkOptions:
     def __post_init__(self) -> None:
         checked_device(self.device)
 
-    def ready(
+
+class Network:
+    """A model on a device, with the preprocessing that belongs to it; its states are float32 whatever it computes in.
+
+    Args:
+        options: how it runs.
+        weights: what it was loaded from, for messages.
+        model: the model in memory, which is brought to the device.
+        forward: pixels (B, 3, H, W) on the device to the last state, (B, F, h, w) of a CNN, (B, N, F) of a transformer.
+        pixels: one image as normalised pixels, (3, H, W) float32; raises ImageError.
+        identity: everything that changes the states but the device and the options, as JSON.
+    """
+
+    def __init__(
         self,
-        name: str,
+        options: NetworkOptions,
+        weights: str,
         model: nn.Module,
         forward: Callable[[Tensor], Tensor],
         pixels: Callable[[Image.Image], PixelsCHW],
         identity: Mapping[str, Any],
-    ) -> "Network":
-        """Bring a model that is in memory to the device, and return it as a network."""
-        device, dtype = torch.device(self.device), getattr(torch, self.dtype)
-        model.eval().requires_grad_(False).to(device, dtype).to(memory_format=torch.channels_last)
-        size = {} if self.image_size is None else {"image_size": self.image_size}
-        numbers = {} if self.dtype == "float32" else {"dtype": self.dtype}
-        return Network(name, device, pixels, forward, {**identity, "seed": self.seed, **size, **numbers}, dtype)
-
-
-@dataclass(frozen=True)
-class Network:
-    """Weights on a device, with the preprocessing that belongs to them.
-
-    Attributes:
-        weights: what they were loaded from, for messages.
-        pixels: one image as normalised pixels, (3, H, W) float32; raises ImageError.
-        forward: pixels (B, 3, H, W) on the device to the last state, (B, F, h, w) of a CNN, (B, N, F) of a transformer.
-        identity: everything that changes the states but the device, as JSON.
-        dtype: what it computes in; its states are float32.
-    """
-
-    weights: str
-    device: torch.device
-    pixels: Callable[[Image.Image], PixelsCHW]
-    forward: Callable[[Tensor], Tensor]
-    identity: Mapping[str, Any]
-    dtype: torch.dtype = torch.float32
+    ) -> None:
+        self.device, self.dtype = torch.device(options.device), getattr(torch, options.dtype)
+        self.weights, self.forward, self.pixels = weights, forward, pixels
+        model.eval().requires_grad_(False).to(self.device, self.dtype).to(memory_format=torch.channels_last)
+        size = {} if options.image_size is None else {"image_size": options.image_size}
+        numbers = {} if options.dtype == "float32" else {"dtype": options.dtype}
+        self.identity: Mapping[str, Any] = {**identity, "seed": options.seed, **size, **numbers}
 
     @torch.inference_mode()
     def states(self, items: Sequence[PixelsCHW]) -> list[Tensor]:

@@ -1,8 +1,8 @@
 """CNNs of torchvision by name, and the ResNets of Caffe, filled from the files that were published for them."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,8 @@ from torchvision import models
 from torchvision.models import get_model, list_models
 
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.networks.network import Network, NetworkOptions
-from preprocessing.features.networks.pixels import CAFFE, IMAGENET, pixels_at
-from preprocessing.features.weights import is_state, mismatch, read_weights, weights_digest
+from preprocessing.features.networks.network import CAFFE, IMAGENET, Network, NetworkOptions
+from preprocessing.features.weights import fill, is_state, read_weights, weights_digest
 
 _SUFFIX = "_caffe"
 CAFFE_RESNETS = ("resnet50_caffe", "resnet101_caffe", "resnet152_caffe")
@@ -68,12 +67,15 @@ def load_torchvision(network: str, options: NetworkOptions) -> Network:
     if weights is not None and seed is not None:
         raise ExtractorError(f"weights {weights} and a seed were given; leave out the seed to use the weights")
     if weights is not None:
-        _fill(trunk, head, read_state(Path(weights).expanduser()), weights)
+        state = read_state(Path(weights).expanduser())
+        given = {name: tensor for name, tensor in state.items() if name.split(".")[0] not in head}
+        fill(trunk, given, weights, "name the one of their training")
     normalization = CAFFE if network.endswith(_SUFFIX) else IMAGENET
     digest = weights_digest(trunk.state_dict())
     identity = {"network": network, "weights_sha256": digest, "pixels": asdict(normalization)}
     name = weights or f"{network} of seed {seed}"
-    return options.ready(name, trunk, trunk, pixels_at(normalization, options.image_size), identity)
+    pixels = partial(normalization.pixels, image_size=options.image_size)
+    return Network(options, name, trunk, trunk, pixels, identity)
 
 
 def _build(name: str, seed: int) -> tuple[nn.Sequential, set[str]]:
@@ -122,12 +124,3 @@ def _torchvision_name(name: str) -> str:
     name = name.removeprefix("module.")  # of nn.DataParallel
     module = ".".join(name.split(".")[:2])
     return _UPDOWN_MODULES.get(module, module) + name.removeprefix(module)
-
-
-def _fill(trunk: nn.Module, head: set[str], state: Mapping[str, Tensor], weights: str) -> None:
-    """Copy the tensors into the network, all of it and nothing else but its classifier, which is left out."""
-    given = {name: tensor for name, tensor in state.items() if name.split(".")[0] not in head}
-    difference = mismatch(given, trunk.state_dict())
-    if difference:
-        raise ExtractorError(f"weights {weights} do not fit the network ({difference}); name the one of their training")
-    trunk.load_state_dict(given, strict=False)

@@ -24,8 +24,7 @@ from transformers import (
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import MAX_PIXELS, ImageError
-from preprocessing.features.networks.network import Network, NetworkOptions
-from preprocessing.features.networks.pixels import Normalization, PixelsCHW, pixels_at
+from preprocessing.features.networks.network import Network, NetworkOptions, Normalization, PixelsCHW
 from preprocessing.features.weights import weights_digest
 from preprocessing.reading import damage_as, has_image_settings
 
@@ -75,8 +74,8 @@ def load_transformers(options: NetworkOptions) -> Network:
         "backend": _BACKEND,
     }
     size = options.image_size
-    pixels = _processed(processor) if size is None else pixels_at(_normalization(processor), size)
-    return options.ready(weights, model, partial(_last_state, model), pixels, identity)
+    pixels = _processed(processor) if size is None else partial(_normalization(processor).pixels, image_size=size)
+    return Network(options, weights, model, partial(_last_state, model), pixels, identity)
 
 
 def _last_state(model: Any, pixels_BCHW: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,6 +30,7 @@ from transformers import (
 
 from vse_core.encoders.bert import BertEncoder
 from vse_core.encoders.pretrained import architecture_of, load_pretrained
+from vse_core.models import build_model
 from vse_core.pooling import build_pooling
 
 DIM = 6
@@ -225,8 +227,10 @@ def test_arguments_that_do_not_fit(folder: Path) -> None:
         BertEncoder(DIM, pooling)
     with pytest.raises(ValueError, match="one of weights and architecture"):
         BertEncoder(DIM, pooling, weights=str(folder), architecture={"model_type": "bert"})
+    sides: dict[str, Any] = {"image": {"pooling": {"name": "mean"}}, "text": {"name": "bert", "weights": str(folder)}}
+    sides["text"]["pooling"] = {"name": "mean"}
     with pytest.raises(ValueError, match="31 token ids, the text encoder knows 30"):
-        BertEncoder(DIM, pooling, weights=str(folder), vocabulary_size=31)
+        build_model(feature_dim=5, vocabulary_size=31, embed_dim=DIM, **sides)
     with pytest.raises(ValueError, match="'no-such-type'"):
         BertEncoder(DIM, pooling, architecture={"model_type": "no-such-type"})
 

@@ -138,5 +138,5 @@ def test_what_is_no_dual_encoder_gets_one_message(tmp_path: Path) -> None:
 
 
 def test_captions_of_another_tokenizer_are_refused(folder: Path) -> None:
-    with pytest.raises(ValueError, match="100000 token ids, the dual encoder knows"):
+    with pytest.raises(ValueError, match="100000 token ids, the text encoder knows"):
         build_model(**{**dual_specification(folder), "vocabulary_size": 100_000})

@@ -95,7 +95,7 @@ def test_weights_that_do_not_fit(network: nn.Module, tmp_path: Path, folder: Pat
     state = dict(network.state_dict())
     del state["conv1.weight"]
     torch.save({**state, "more": torch.zeros(1)}, path)
-    with pytest.raises(ValueError, match=r"1 parameters are missing \['conv1.weight'\], 1 are unknown \['more'\]"):
+    with pytest.raises(ValueError, match=r"(?s)Missing key.*\"conv1.weight\".*Unexpected key.*\"more\""):
         build_network("resnet50", str(path))
     torch.save({"epoch": 3}, path)
     with pytest.raises(ValueError, match="no state dict"):

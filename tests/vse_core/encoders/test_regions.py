@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vse_core.encoders.regions import RegionEncoder
+from vse_core.encoders.image import RegionEncoder
 from vse_core.pooling import build_pooling
 
 
@@ -27,7 +27,7 @@ def test_image_by_image() -> None:
         assert regions[b, length:].eq(0).all()
         assert mask[b].tolist() == [True] * length + [False] * (6 - length)
     torch.testing.assert_close(encoder(FEATURES, LENGTHS), images)
-    torch.testing.assert_close(encoder.regions(FEATURES, LENGTHS), (regions, mask))
+    torch.testing.assert_close(encoder.images_and_regions(FEATURES, LENGTHS)[1:], (regions, mask))
     assert [name for name, _ in encoder.named_parameters()] == ["projection.weight"]
 
 
@@ -57,7 +57,7 @@ def test_the_order_of_regions_does_not_matter_to_the_image() -> None:
 
 def test_empty_sets_are_refused() -> None:
     with pytest.raises(ValueError, match="sample 1 of the batch has length 0"):
-        make_encoder().regions(FEATURES, torch.tensor([6, 0, 4]))
+        make_encoder().images_and_regions(FEATURES, torch.tensor([6, 0, 4]))
 
 
 def test_cells_that_a_backbone_left_at_zero() -> None:

@@ -14,9 +14,9 @@ from tests.vse_core.training.tiny_unified import (
     unified_batch,
 )
 from vse_core.encoders.components import combine
-from vse_core.evaluation.embedding import embed
 from vse_core.models import build_model
 from vse_core.models.components import Components
+from vse_core.outputs import embed
 
 GENERATOR_SEED = 3
 
@@ -85,7 +85,9 @@ def test_training_is_given_what_inference_gives() -> None:
     output = model(*inputs)
     torch.testing.assert_close(output.images_bKD, model.encode_images(images, elements))
     torch.testing.assert_close(
-        (output.regions_bND, output.region_mask_bN), model.image_encoder.regions(images, elements), check_dtype=True
+        (output.regions_bND, output.region_mask_bN),
+        model.image_encoder.images_and_regions(images, elements)[1:],
+        check_dtype=True,
     )
     torch.testing.assert_close(output.sentences_bD, model.text_encoder.encode_sentences(tokens, lengths))
     torch.testing.assert_close(output.objects.own, model.text_encoder.encode_objects(components.objects_O))

@@ -39,7 +39,7 @@ def inputs(tmp_path: Path) -> SimpleNamespace:
     features = torch.stack([torch.from_numpy(reader.features(image).copy()) for image in range(IMAGES)]).float()
     with torch.inference_mode():
         images = model.encode_images(features, torch.full((IMAGES,), 4))
-        regions = model.image_encoder.regions(features, torch.full((IMAGES,), 4))[0]
+        regions = model.image_encoder.images_and_regions(features, torch.full((IMAGES,), 4))[1]
     texts = SimpleNamespace(components=embedder, model=model, embed_phrases=embedder.embed_phrases)
     gallery = SimpleNamespace(images_BKD=images)
     return SimpleNamespace(captions=captions, texts=texts, gallery=gallery, reader=reader, regions=regions)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from preprocessing.features.butd.heads import Predictor, RegionHeads
+from preprocessing.features.butd.detector import Predictor, RegionHeads
 
 
 def slowly_pooled(values: np.ndarray, box: list[float]) -> np.ndarray:
