@@ -93,7 +93,9 @@ class LossSettings(Loss):
     name: Literal["pcmepp"]
     scale: Float = Field(5.0, gt=0, description="factor of the distances, learned from this value on (released: 5)")
     shift: Float = Field(5.0, description="added to them, learned from this value on (released: 5)")
-    pseudo_positives: Float = Field(0.1, ge=0, description="weight of those as near as the pair itself (paper: 0.1)")
+    pseudo_positives: Float = Field(
+        0.1, ge=0, description="weight of those as near as the pair itself (paper: 0.1; 0 if weights are random)"
+    )
     bottleneck: Float = Field(1e-4, ge=0, description="weight of the divergence from N(0, 1) (paper: 0.0001)")
 
 
