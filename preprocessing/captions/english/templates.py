@@ -13,6 +13,7 @@ from random import Random
 from typing import Literal
 
 from jinja2 import Environment, FileSystemLoader
+from nltk.tree import Tree
 
 from preprocessing.captions.english.treebank import UPOS_OF_TAG, Word
 from preprocessing.captions.inflection import inflect
@@ -22,7 +23,6 @@ _FOLDER = Path(__file__).parent
 
 _LISTS = read_word_lists(_FOLDER / "lexicon.yaml")
 _SLOT = re.compile(r"@\w+")
-_TOKEN = re.compile(r"\(\S+|\)|[^\s()]+")
 
 
 def write_captions(n: int, rng: Random) -> Iterator[list[Word]]:
@@ -77,38 +77,32 @@ def _finished(tree: str, rng: Random) -> list[Word]:
 def linearise(tree: str) -> list[Word]:
     """Return the words of a tree in the order of the text, with indices of their heads."""
     words: list[Word] = []
-    heads: dict[int, int] = {}
-    # For each tree that is open: its relation, the index of its word, those of its dependents.
-    open_trees: list[tuple[str, list[int], list[int]]] = [("root", [], [])]
-    for token in _TOKEN.findall(tree):
-        relation, head, dependents = open_trees[-1]
-        if token.startswith("("):
-            open_trees.append((token[1:], [], []))
-        elif token == ")":
-            open_trees.pop()
-            open_trees[-1][2].extend(head)
-            heads.update(dict.fromkeys(dependents, head[0]))
-        elif not token.startswith("@"):
-            form, tag, upos, lemma = [*token.split("/"), "", ""][:4]
-            head.append(len(words))
-            words.append(Word(form, lemma or form, upos or UPOS_OF_TAG[tag], tag, -1, relation))
-    _, head, dependents = open_trees[0]
-    heads.update(dict.fromkeys(dependents, head[0]))
-    return [replace(word, head=heads.get(i, -1)) for i, word in enumerate(words)]
+    _add_words(_read(f"(root {tree})"), words)
+    return words
+
+
+def _add_words(tree: Tree, words: list[Word]) -> int:
+    """Add the words of a tree to those before it; return the index of the word at its top."""
+    head, dependents = -1, []
+    for part in tree:
+        if isinstance(part, Tree):
+            dependents.append(_add_words(part, words))
+        elif not part.startswith("@"):
+            form, tag, upos, lemma = [*part.split("/"), "", ""][:4]
+            head = len(words)
+            words.append(Word(form, lemma or form, upos or UPOS_OF_TAG[tag], tag, -1, tree.label()))
+    for index in dependents:
+        words[index] = replace(words[index], head=head)
+    return head
+
+
+def _read(tree: str) -> Tree:
+    return Tree.fromstring(tree, node_pattern=r"\S+", leaf_pattern=r"[^\s()]+")
 
 
 def _parts(tree: str) -> list[str]:
     """Return the word at the top of a tree and the dependents around it, in order."""
-    parts: list[str] = []
-    depth = 0
-    for token in _TOKEN.findall(tree):
-        depth -= token == ")"
-        if depth or token == ")":
-            parts[-1] += f" {token}"
-        else:
-            parts.append(token)
-        depth += token.startswith("(")
-    return parts
+    return [part.pformat(margin=len(tree)) if isinstance(part, Tree) else part for part in _read(f"(root {tree})")]
 
 
 def _noun(lemma: str, plural: bool = False) -> str:

@@ -54,14 +54,12 @@ def _word(token: Token) -> Word:
 
 def to_doc(vocab: Vocab, sentences: Iterable[Sequence[Word]]) -> Doc:
     """Return one document of the given sentences, with every annotation that the pipeline learns."""
-    words: list[Word] = []
-    heads: list[int] = []
-    starts: list[bool] = []
-    for sentence in sentences:
-        first = len(words)
-        heads += [first + (i if word.head < 0 else word.head) for i, word in enumerate(sentence)]
-        starts += [i == 0 for i in range(len(sentence))]
-        words += sentence
+    doc = Doc.from_docs([_sentence_doc(vocab, sentence) for sentence in sentences], ensure_whitespace=False)
+    assert doc is not None, "a document has a sentence"
+    return doc
+
+
+def _sentence_doc(vocab: Vocab, words: Sequence[Word]) -> Doc:
     doc = Doc(
         vocab,
         words=[word.form for word in words],
@@ -70,10 +68,10 @@ def to_doc(vocab: Vocab, sentences: Iterable[Sequence[Word]]) -> Doc:
         pos=[word.upos for word in words],
         morphs=[_FEATURES_OF_TAG.get(word.xpos, "") for word in words],
         lemmas=[word.lemma for word in words],
-        heads=heads,
+        heads=[i if word.head < 0 else word.head for i, word in enumerate(words)],
         deps=["ROOT" if word.head < 0 else word.relation for word in words],
     )
-    if [bool(token.is_sent_start) for token in doc] != starts:
+    if sum(word.head < 0 for word in words) != 1:
         raise ValueError(f"the tree of {doc.text!r} has more than one root")
     return doc
 

@@ -34,7 +34,6 @@ Language.component("annotate_all_nouns", func=_annotate)
 def nlp() -> Language:
     pipeline = spacy.blank("en")
     pipeline.add_pipe("annotate_all_nouns")
-    pipeline.add_pipe("lemmatizer", config={"mode": "lookup"})
     return pipeline
 
 
