@@ -48,7 +48,7 @@ from preprocessing.datasets.coco import read_instances
 from preprocessing.datasets.crisscrossed import read_crisscrossed
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.extraction.split_hashes import DataManifest
-from preprocessing.features.butd.tsv import ButdTsv
+from preprocessing.features.butd.tsv import places, read_regions
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
 from preprocessing.features.precomputed import PrecomputedExtractor, _open_array, _open_hdf5
@@ -220,10 +220,9 @@ def write_parquet(folder: Path) -> None:
 
 
 def read_tsv(path: Path) -> None:
-    source = ButdTsv(path)
-    for _, place in source.places():
+    for _, place in places(path):
         with contextlib.suppress(ImageError):
-            source.read(place)
+            read_regions(path, place)
 
 
 def read_precomputed(path: Path) -> None:

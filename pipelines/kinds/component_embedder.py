@@ -5,7 +5,7 @@ C captions, N regions, D embedding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +26,7 @@ from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.batch import component_tensors, pad_tokens
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import write_json_atomic
-from vse_core.models.components import Components
-from vse_core.models.unified import UnifiedModel
+from vse_core.models.unified import Components, UnifiedModel
 from vse_core.outputs import embed
 
 if TYPE_CHECKING:
@@ -82,18 +81,13 @@ class ComponentEmbedder:
     @torch.inference_mode()
     def embed_phrases(self, phrases: Sequence[Phrase]) -> Tensor:
         """Embed components as objects, attributes and relations: (phrases, D) unit vectors."""
-        encoder = self._model.text_encoder
-        encode: dict[int, Callable[[Tensor], Tensor]] = {
-            1: lambda words_M1: encoder.encode_objects(words_M1[:, 0]),
-            2: encoder.encode_pairs,
-            3: encoder.encode_triples,
-        }
+        encode = self._model.text_encoder.encode_phrases
         device = next(self._model.parameters()).device
         vectors: dict[int, Tensor] = {}
         for length in {len(phrase) for phrase in phrases}:
             rows = [row for row, phrase in enumerate(phrases) if len(phrase) == length]
             ids, _ = pad_tokens([self._ids(phrases[row]) for row in rows], NO_WORD)
-            parts = [encode[length](part.to(device)).cpu() for part in ids.split(_PHRASES_AT_ONCE)]
+            parts = [encode(part.to(device)).cpu() for part in ids.split(_PHRASES_AT_ONCE)]
             vectors |= zip(rows, torch.cat(parts), strict=True)
         return torch.stack([vectors[row] for row in range(len(phrases))])
 

@@ -24,8 +24,7 @@ from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.batch import component_tensors
 from preprocessing.loading.loader import CaptionInputs
 from vse_core.models import Model
-from vse_core.models.components import Components
-from vse_core.models.unified import UnifiedModel
+from vse_core.models.unified import Components, UnifiedModel
 
 
 def _prepare(

@@ -17,12 +17,12 @@ TINY_RESNET = str(Path(__file__).with_name("tiny_resnet"))
 EXTRACTORS: dict[str, tuple[str, str] | Callable[..., Extractor]] = {
     "butd": ("butd.extractor", "ButdExtractor"),
     "grid": ("grid", "GridExtractor"),
-    "patches": ("patches", "PatchExtractor"),
-    "pyramid": ("pyramid", "PyramidExtractor"),
+    "patches": ("grid", "PatchExtractor"),
+    "pyramid": ("grid", "PyramidExtractor"),
     "frames": ("frames", "FrameExtractor"),
     "images": ("jpeg", "JpegExtractor"),
     "precomputed": ("precomputed", "PrecomputedExtractor"),
-    "imported": ("imported", "ImportedExtractor"),
+    "imported": ("precomputed", "ImportedExtractor"),
     "several": ("several", "SeveralExtractor"),
 }
 

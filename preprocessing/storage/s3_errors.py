@@ -86,16 +86,13 @@ def translated(error: Exception, what: str, address: str) -> Exception:
     if code in _CHANGED:
         return ChangedError()
     failure = UnconditionalError if code == "NotImplemented" else StorageError
-    return failure(f"cannot {what} {address} (S3 at {_endpoint()}): {_reason(error, code)}")
+    server = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "the configured endpoint"
+    return failure(f"cannot {what} {address} (S3 at {server}): {_reason(error, code)}")
 
 
 def _code(error: Exception) -> str:
     """Return the code of an answer of S3, "" for any other error."""
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, exceptions.ClientError) else ""
-
-
-def _endpoint() -> str:
-    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "the configured endpoint"
 
 
 def _reason(error: Exception, code: str) -> str:

@@ -29,9 +29,8 @@ from transformers import ViTConfig, ViTImageProcessor
 
 from preprocessing.features.butd.extractor import ButdExtractor
 from preprocessing.features.butd.resize import Pixels
-from preprocessing.features.grid import GridExtractor, StateExtractor
+from preprocessing.features.grid import GridExtractor, PatchExtractor, StateExtractor
 from preprocessing.features.networks import Network, PixelsCHW
-from preprocessing.features.patches import PatchExtractor
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.precision import use_tf32
 from vse_core.recurrent import unpacked_states

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from vse_core.encoders.gru_start import GRUStart, fill_embedding, start_gru
+from vse_core.encoders.text import GRUStart, fill_embedding, start_gru
 from vse_core.products import Linear, linear
 from vse_core.recurrent import gru_states, last_state
 from vse_core.similarity import unit_length
@@ -115,7 +115,7 @@ class ComponentEncoder(nn.Module):
     """Sentences, nouns, pairs and triples in one space, with the same weights (UniVSE, section 3.2).
 
     Args, besides those of :class:`ObjectEncoder`:
-        start: of the combiner's weights (:func:`~vse_core.encoders.gru_start.start_gru`).
+        start: of the combiner's weights (:func:`~vse_core.encoders.text.start_gru`).
         relations: whether triples have the words of relations one by one, or a joined word that stands for them (the
             paper does not say). Not used here, but kept for those who make the triples.
         numerals: whether pairs may be numbers with their nouns, kept in the same way.
@@ -173,19 +173,13 @@ class ComponentEncoder(nn.Module):
         words_UD, (words_CL,) = self._encode_distinct([self._word_keys(tokens_CL)])
         return self._read_sentences(words_UD[words_CL], lengths_C)
 
-    def encode_objects(self, nouns: Tensor) -> Tensor:
-        """Encode nouns (...): (..., D)."""
-        return self.encode_pairs(torch.stack([nouns, nouns], dim=-1))
-
-    def encode_pairs(self, pairs: Tensor) -> Tensor:
-        """Encode adjectives and their nouns (..., 2): (..., D)."""
-        words_UD, (rows,) = self._encode_distinct([self._pair_keys(pairs)])
-        return words_UD[rows]
-
-    def encode_triples(self, triples: Tensor) -> Tensor:
-        """Encode subjects, words of relations and objects (..., L), filled up with -1: (..., D)."""
-        words_UD, (sequences,) = self._encode_distinct([self._word_keys(triples.clamp(min=0))])
-        return self._read_triples(words_UD, sequences.masked_fill(triples < 0, -1))
+    def encode_phrases(self, phrases: Tensor) -> Tensor:
+        """Encode nouns (..., 1), adjectives with nouns (..., 2) or triples (..., L), filled up with -1: (..., D)."""
+        if phrases.shape[-1] <= 2:
+            words_UD, (rows,) = self._encode_distinct([self._pair_keys(phrases)])
+            return words_UD[rows]
+        words_UD, (sequences,) = self._encode_distinct([self._word_keys(phrases.clamp(min=0))])
+        return self._read_triples(words_UD, sequences.masked_fill(phrases < 0, -1))
 
     def _read_sentences(self, words_CLD: Tensor, lengths_C: Tensor) -> Tensor:
         read = self.combiner.sentences if self.sentences is None else self.sentences
@@ -199,7 +193,7 @@ class ComponentEncoder(nn.Module):
         return words * self.vocabulary_size + words
 
     def _pair_keys(self, pairs: Tensor) -> Tensor:
-        return pairs[..., 0] * self.vocabulary_size + pairs[..., 1]
+        return pairs[..., 0] * self.vocabulary_size + pairs[..., -1]
 
     def _encode_distinct(self, keys: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Vectors (U, D) of the distinct keys, and for every tensor of keys the rows of its own.

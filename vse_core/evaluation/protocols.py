@@ -25,13 +25,10 @@ class PublishedProtocol:
         if len(captions) not in self.sizes:
             numbers = " or ".join(f"{number:,}" for number in self.sizes)
             return f"{self.title} is retrieval among {numbers} {self.items}, here are {len(captions):,}"
-        wanted = self.captions
-        other = next((item for item, count in enumerate(captions) if wanted not in (None, count)), None)
-        if other is not None:
-            return (
-                f"{self.title} takes {wanted} captions of each image, but image {other} (counted from 0) has "
-                f"{captions[other]}"
-            )
+        for image, count in enumerate(captions):
+            if self.captions not in (None, count):
+                wanted = f"{self.title} takes {self.captions} captions of each image"
+                return f"{wanted}, but image {image} (counted from 0) has {count}"
         return None
 
 

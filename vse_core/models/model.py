@@ -38,19 +38,16 @@ class Model(nn.Module, ABC):
         weights = self.state_dict() if weights is None else weights
         tensors = {name: tensor.contiguous() for name, tensor in weights.items()}
         save_file(tensors, directory / WEIGHTS)
-        plugins = registry.origins(self.specification)
-        content = json.dumps(self._self_contained() | ({"plugins": plugins} if plugins else {}), indent=2)
-        (directory / SPECIFICATION).write_text(content + "\n", encoding="utf-8")
-        write_digests(directory, WEIGHTS, SPECIFICATION)
-
-    def _self_contained(self) -> dict[str, Any]:
-        towers: dict[str, Any] = {"image": self.image_encoder, "text": self.text_encoder}
         content = dict(self.specification)
+        towers: dict[str, Any] = {"image": self.image_encoder, "text": self.text_encoder}
         for side, encoder in towers.items():
             if "weights" in content[side]:
                 options = {key: value for key, value in content[side].items() if key != "weights"}
                 content[side] = {**options, **encoder.rebuilt_by}
-        return content
+        if plugins := registry.origins(self.specification):
+            content["plugins"] = plugins
+        (directory / SPECIFICATION).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_digests(directory, WEIGHTS, SPECIFICATION)
 
     def encode_images(self, images: Tensor, lengths_or_mask: Tensor) -> Any:
         """Encode features (B, N, F) with their lengths (B,), or pixels and a mask of cells to keep, into `Images`."""

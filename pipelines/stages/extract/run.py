@@ -26,7 +26,7 @@ from preprocessing.datasets import DatasetError
 from preprocessing.extraction.extract import KILLED, ShardSpec, extract_shard
 from preprocessing.features import build_extractor
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.imported import check_image_names
+from preprocessing.features.precomputed import check_image_names
 from preprocessing.shards.index import read_index
 from preprocessing.storage.mirror import Mirror, sidecar_path, table_path
 

@@ -22,46 +22,41 @@ _LONGEST_LINE = 1 << 26
 Place = tuple[int, int]
 
 
-class ButdTsv:
-    """One image a line, without a header: features as they were published with bottom-up attention and LXMERT."""
+def places(path: Path) -> Iterator[tuple[str, Place]]:
+    """Yield ids and lines, in the order of a file of one image a line; reads all of it once, a line at a time."""
+    if not path.is_file():
+        raise ExtractorError(f"published features: {path} is not a file; name the TSV itself")
+    offset = 0
+    with path.open("rb") as file:
+        while line := file.readline(_LONGEST_LINE):
+            if len(line) == _LONGEST_LINE:
+                raise ExtractorError(f"{path}: a line of more than {_LONGEST_LINE} bytes: not a TSV file")
+            if line.strip():
+                yield line.partition(b"\t")[0].decode("utf-8", "replace").strip()[:200], (offset, len(line))
+            offset += len(line)
 
-    def __init__(self, path: Path) -> None:
-        if not path.is_file():
-            raise ExtractorError(f"published features: {path} is not a file; name the TSV itself")
-        self._path = path
 
-    def places(self) -> Iterator[tuple[str, Place]]:
-        """Ids and lines, in the order of the file; reads all of it once, a line at a time."""
-        offset = 0
-        with self._path.open("rb") as file:
-            while line := file.readline(_LONGEST_LINE):
-                if len(line) == _LONGEST_LINE:
-                    raise ExtractorError(f"{self._path}: a line of more than {_LONGEST_LINE} bytes: not a TSV file")
-                if line.strip():
-                    yield line.partition(b"\t")[0].decode("utf-8", "replace").strip()[:200], (offset, len(line))
-                offset += len(line)
-
-    def read(self, place: Place) -> RegionFeatures:
-        """The image of a line."""
-        offset, length = place
-        with self._path.open("rb") as file:
-            file.seek(offset)
-            values = file.read(length).rstrip(b"\r\n").split(b"\t")
-        if len(values) not in COLUMNS:
-            raise ImageError(f"{len(values)} columns instead of 6 or 10; the line may be cut short")
-        row = dict(zip(COLUMNS[len(values)], values, strict=True))
-        if not row["count"].isdigit() or not 0 < len(row["count"]) < 10 or int(row["count"]) == 0:
-            raise ImageError(f"count is {row['count'][:40]!r}, a positive whole number is needed")
-        count = int(row["count"])
-        boxes, features = (_numbers(row[name], "<f4", name) for name in ("boxes", "features"))
-        labels = {
-            name: _numbers(row[name], "<i8" if kind is np.int32 else "<f4", name)
-            for name, kind in LABELS.items()
-            if name in row
-        }
-        if len(features) % count or len(boxes) != 4 * count:
-            raise ImageError(f"{len(features)} numbers of features and {len(boxes)} of boxes for {count} boxes")
-        return checked_regions(features.reshape(count, -1), boxes.reshape(count, 4), labels)
+def read_regions(path: Path, place: Place) -> RegionFeatures:
+    """Return the regions of the image of a line; ImageError if it is damaged."""
+    offset, length = place
+    with path.open("rb") as file:
+        file.seek(offset)
+        values = file.read(length).rstrip(b"\r\n").split(b"\t")
+    if len(values) not in COLUMNS:
+        raise ImageError(f"{len(values)} columns instead of 6 or 10; the line may be cut short")
+    row = dict(zip(COLUMNS[len(values)], values, strict=True))
+    if not row["count"].isdigit() or not 0 < len(row["count"]) < 10 or int(row["count"]) == 0:
+        raise ImageError(f"count is {row['count'][:40]!r}, a positive whole number is needed")
+    count = int(row["count"])
+    boxes, features = (_numbers(row[name], "<f4", name) for name in ("boxes", "features"))
+    labels = {
+        name: _numbers(row[name], "<i8" if kind is np.int32 else "<f4", name)
+        for name, kind in LABELS.items()
+        if name in row
+    }
+    if len(features) % count or len(boxes) != 4 * count:
+        raise ImageError(f"{len(features)} numbers of features and {len(boxes)} of boxes for {count} boxes")
+    return checked_regions(features.reshape(count, -1), boxes.reshape(count, 4), labels)
 
 
 def _numbers(text: bytes, dtype: str, name: str) -> Array:

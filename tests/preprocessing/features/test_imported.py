@@ -10,7 +10,7 @@ import pytest
 from preprocessing.features import build_extractor
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
-from preprocessing.features.imported import check_image_names, image_key
+from preprocessing.features.precomputed import check_image_names, image_key
 
 
 def test_the_keys_of_images() -> None:

@@ -21,7 +21,7 @@ from transformers import (
 
 from preprocessing.features import build_extractor
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.patches import patch_grid
+from preprocessing.features.grid import patch_grid
 from tests.preprocessing.features.arrays import arrays
 
 SCENES = [f"scene://0/{index}" for index in range(3)]

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 from preprocessing.features import TINY_RESNET, build_extractor
-from preprocessing.features.pyramid import pyramid_boxes
+from preprocessing.features.grid import pyramid_boxes
 from tests.preprocessing.features.arrays import arrays
 
 SCENES = [f"scene://0/{index}" for index in range(3)]

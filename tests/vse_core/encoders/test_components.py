@@ -64,8 +64,8 @@ def assert_close(found: Tensor, expected: list[Vector]) -> None:
 def test_nouns_and_pairs_are_the_gated_fusion_of_their_embeddings() -> None:
     encoder = make_encoder()
     nouns, pairs = torch.tensor([3, 7, 3]), torch.tensor([[1, 3], [9, 7], [3, 1]])
-    assert_close(encoder.encode_objects(nouns), [phi(encoder.objects, n, n) for n in nouns.tolist()])
-    assert_close(encoder.encode_pairs(pairs), [phi(encoder.objects, a, n) for a, n in pairs.tolist()])
+    assert_close(encoder.encode_phrases(nouns.unsqueeze(-1)), [phi(encoder.objects, n, n) for n in nouns.tolist()])
+    assert_close(encoder.encode_phrases(pairs), [phi(encoder.objects, a, n) for a, n in pairs.tolist()])
 
 
 def test_triples_and_sentences_are_read_by_one_gru() -> None:
@@ -73,12 +73,12 @@ def test_triples_and_sentences_are_read_by_one_gru() -> None:
     # Beginnings that triples share and a word in several places, one triple twice.
     triples = [[3, 1, 4], [3, 1, 5], [3, 2, 4], [4, 1, 3], [3, 1, 4], [4, 4, 4]]
     expected = [psi(encoder.combiner, [phi(encoder.objects, w, w) for w in triple]) for triple in triples]
-    assert_close(encoder.encode_triples(torch.tensor(triples)), expected)
+    assert_close(encoder.encode_phrases(torch.tensor(triples)), expected)
     # Relations of several words, filled up; one triple is the beginning of another.
     triples = [[3, 1, 4, -1, -1], [3, 1, 4, 5, -1], [3, 1, 4, 5, 0], [0, 1, 4, -1, -1], [3, 2, 2, 2, 2]]
     expected = [psi(encoder.combiner, [phi(encoder.objects, w, w) for w in row if w >= 0]) for row in triples]
-    assert_close(encoder.encode_triples(torch.tensor(triples)), expected)
-    assert_close(encoder.encode_triples(torch.tensor(triples[:1])[:, :3]), expected[:1])
+    assert_close(encoder.encode_phrases(torch.tensor(triples)), expected)
+    assert_close(encoder.encode_phrases(torch.tensor(triples[:1])[:, :3]), expected[:1])
     tokens, lengths = torch.tensor([[3, 1, 4, 0], [7, 8, 9, 10], [2, 0, 0, 0]]), torch.tensor([3, 4, 1])
     sentences = [row[:length] for row, length in zip(tokens.tolist(), lengths.tolist(), strict=True)]
     expected = [psi(encoder.combiner, [phi(encoder.objects, w, w) for w in sentence]) for sentence in sentences]
@@ -96,9 +96,9 @@ def test_everything_at_once_is_each_by_itself() -> None:
     found = encoder(tokens, lengths, objects, pairs, triples)
     expected = (
         encoder.encode_sentences(tokens, lengths),
-        encoder.encode_objects(objects),
-        encoder.encode_pairs(pairs),
-        encoder.encode_triples(triples),
+        encoder.encode_phrases(objects.unsqueeze(-1)),
+        encoder.encode_phrases(pairs),
+        encoder.encode_phrases(triples),
     )
     torch.testing.assert_close(found, expected)
     assert [x.shape for x in found] == [(4, 6), (6, 3, 6), (5, 3, 6), (7, 4, 6)]
@@ -114,12 +114,12 @@ def test_sentences_may_be_read_by_a_bigru_and_aggregated() -> None:
     bigru = BiGRUEncoder(11, 6, encoder.sentences.pooling, word_dim=6)
     bigru.rnn = encoder.sentences.gru
     with torch.no_grad():
-        bigru.embed.weight[:] = encoder.encode_objects(torch.arange(11))
+        bigru.embed.weight[:] = encoder.encode_phrases(torch.arange(11).unsqueeze(-1))
     tokens, lengths = torch.tensor([[3, 1, 4, 0], [7, 8, 9, 10], [2, 0, 0, 0]]), torch.tensor([3, 4, 1])
     torch.testing.assert_close(encoder.encode_sentences(tokens, lengths), bigru(tokens, lengths))
     triples = torch.tensor([[3, 1, 4], [7, 8, 9]])
     expected = [psi(encoder.combiner, [phi(encoder.objects, w, w) for w in row]) for row in triples.tolist()]
-    torch.testing.assert_close(encoder.encode_triples(triples), torch.tensor(expected), atol=1e-5, rtol=0)
+    torch.testing.assert_close(encoder.encode_phrases(triples), torch.tensor(expected), atol=1e-5, rtol=0)
 
 
 def test_gradients_of_shared_beginnings() -> None:
@@ -200,7 +200,7 @@ def test_given_word_vectors() -> None:
 def test_in_half_precision_vectors_stay_in_float32() -> None:
     encoder = make_encoder().float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        triples = encoder.encode_triples(torch.tensor([[1, 2, 3], [1, 2, 4]]))
+        triples = encoder.encode_phrases(torch.tensor([[1, 2, 3], [1, 2, 4]]))
     assert triples.dtype == torch.float32
     torch.testing.assert_close(triples.norm(dim=-1), torch.ones(2))
-    torch.testing.assert_close(triples, encoder.encode_triples(torch.tensor([[1, 2, 3], [1, 2, 4]])), atol=3e-2, rtol=0)
+    torch.testing.assert_close(triples, encoder.encode_phrases(torch.tensor([[1, 2, 3], [1, 2, 4]])), atol=3e-2, rtol=0)

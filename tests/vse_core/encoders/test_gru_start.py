@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from vse_core.encoders.components import ComponentEncoder
-from vse_core.encoders.gru_start import start_gru
-from vse_core.encoders.text import BiGRUEncoder
+from vse_core.encoders.text import BiGRUEncoder, start_gru
 from vse_core.pooling import build_pooling
 
 WIDTH = 32

@@ -15,7 +15,7 @@ from tests.vse_core.training.tiny_unified import (
 )
 from vse_core.encoders.components import combine
 from vse_core.models import build_model
-from vse_core.models.components import Components
+from vse_core.models.unified import Components
 from vse_core.outputs import embed
 
 GENERATOR_SEED = 3
@@ -32,9 +32,9 @@ def test_a_caption_is_its_sentence_and_its_components() -> None:
     tokens, lengths, components = captions()
     found = model.encode_texts(tokens, lengths, components, alpha=0.6)
     sentences = model.text_encoder.encode_sentences(tokens, lengths)
-    objects = model.text_encoder.encode_objects(components.objects_O)
-    pairs = model.text_encoder.encode_pairs(components.pairs_A2)
-    triples = model.text_encoder.encode_triples(components.triples_TL)
+    objects = model.text_encoder.encode_phrases(components.objects_O.unsqueeze(-1))
+    pairs = model.text_encoder.encode_phrases(components.pairs_A2)
+    triples = model.text_encoder.encode_phrases(components.triples_TL)
     for caption in range(6):
         own = [objects[components.object_owner_O == caption], pairs[components.pair_owner_A == caption]]
         total = torch.cat([*own, triples[components.triple_owner_T == caption]]).sum(dim=0)
@@ -90,15 +90,17 @@ def test_training_is_given_what_inference_gives() -> None:
         check_dtype=True,
     )
     torch.testing.assert_close(output.sentences_bD, model.text_encoder.encode_sentences(tokens, lengths))
-    torch.testing.assert_close(output.objects.own, model.text_encoder.encode_objects(components.objects_O))
-    torch.testing.assert_close(output.pairs.own, model.text_encoder.encode_pairs(components.pairs_A2))
-    torch.testing.assert_close(output.triples.own, model.text_encoder.encode_triples(components.triples_TL))
-    for kind, encode, negatives in (
-        (output.objects, model.text_encoder.encode_objects, [components.object_negatives_ON]),
-        (output.pairs, model.text_encoder.encode_pairs, [components.pair_negatives_AN2]),
-        (output.triples, model.text_encoder.encode_triples, [components.triple_negatives_TNL]),
+    torch.testing.assert_close(
+        output.objects.own, model.text_encoder.encode_phrases(components.objects_O.unsqueeze(-1))
+    )
+    torch.testing.assert_close(output.pairs.own, model.text_encoder.encode_phrases(components.pairs_A2))
+    torch.testing.assert_close(output.triples.own, model.text_encoder.encode_phrases(components.triples_TL))
+    for kind, negatives in (
+        (output.objects, components.object_negatives_ON.unsqueeze(-1)),
+        (output.pairs, components.pair_negatives_AN2),
+        (output.triples, components.triple_negatives_TNL),
     ):
-        torch.testing.assert_close(kind.vectors_MVD[:, 1:], encode(*negatives))
+        torch.testing.assert_close(kind.vectors_MVD[:, 1:], model.text_encoder.encode_phrases(negatives))
         torch.testing.assert_close(kind.vectors_MVD.norm(dim=-1), torch.ones(kind.vectors_MVD.shape[:2]).double())
     composed = model.encode_texts(tokens, lengths, components, alpha=0.0)[output.has_components_b]
     torch.testing.assert_close(output.composed_bD[output.has_components_b], composed)
@@ -149,9 +151,9 @@ def test_components_of_one_kind_stand_alone() -> None:
     tokens_CL, lengths_C, components = inputs[2:]
     _, composed_CKD, has_CK = model.encode_halves(tokens_CL, lengths_C, components)
     kinds = [
-        (model.text_encoder.encode_objects(components.objects_O), components.object_owner_O),
-        (model.text_encoder.encode_pairs(components.pairs_A2), components.pair_owner_A),
-        (model.text_encoder.encode_triples(components.triples_TL), components.triple_owner_T),
+        (model.text_encoder.encode_phrases(components.objects_O.unsqueeze(-1)), components.object_owner_O),
+        (model.text_encoder.encode_phrases(components.pairs_A2), components.pair_owner_A),
+        (model.text_encoder.encode_phrases(components.triples_TL), components.triple_owner_T),
     ]
     for kind, (vectors, owners) in enumerate(kinds, start=1):
         for caption in range(6):

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from vse_core.models import build_model
 from vse_core.models.adversarial import AdversarialModel
-from vse_core.models.components import Components
 from vse_core.models.hierarchical import RoleGraphs
-from vse_core.models.unified import UnifiedModel
+from vse_core.models.unified import Components, UnifiedModel
 
 WORDS = 23
 

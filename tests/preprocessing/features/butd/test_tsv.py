@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preprocessing.features.butd.tsv import ButdTsv
+from preprocessing.features.butd.tsv import places, read_regions
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
 
@@ -45,9 +45,9 @@ def write(folder: Path, *rows: list[str]) -> Path:
 
 @pytest.mark.parametrize("row", [CAFFE, LXMERT], ids=["caffe", "lxmert"])
 def test_both_orders_of_columns(tmp_path: Path, row: list[str]) -> None:
-    source = ButdTsv(write(tmp_path, row))
-    ((image_id, place),) = source.places()
-    entry = source.read(place)
+    path = write(tmp_path, row)
+    ((image_id, place),) = places(path)
+    entry = read_regions(path, place)
     assert image_id == row[0]
     assert entry.features.dtype == np.float16
     assert entry.features.tolist() == [[0.5, 1.5, 2.5], [0.0, 0.25, 7.0]]
@@ -89,36 +89,33 @@ def replaced(position: int, value: str) -> list[str]:
 )
 def test_damaged_lines_are_skipped_and_the_others_read(tmp_path: Path, row: list[str], reason: str) -> None:
     good = [["1", *CAFFE[1:]], row, ["3", *CAFFE[1:]]]
-    source = ButdTsv(write(tmp_path, *good))
-    names, places = zip(*source.places(), strict=True)
+    path = write(tmp_path, *good)
+    names, lines = zip(*places(path), strict=True)
     assert names == ("1", row[0], "3")
     with pytest.raises(ImageError, match=reason) as caught:
-        source.read(places[1])
+        read_regions(path, lines[1])
     assert "\n" not in str(caught.value)
-    found = source.read(places[2])
+    found = read_regions(path, lines[2])
     assert found.features.tolist() == [[0.5, 1.5, 2.5], [0.0, 0.25, 7.0]]
 
 
 def test_sources_that_are_not_a_tsv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in (tmp_path / "gone.tsv", tmp_path):
         with pytest.raises(ExtractorError, match=f"{path} is not a file"):
-            ButdTsv(path)
+            list(places(path))
     path = tmp_path / "zeros.tsv"
     path.write_bytes(b"\0" * 500)
     monkeypatch.setattr("preprocessing.features.butd.tsv._LONGEST_LINE", 100)
     with pytest.raises(ExtractorError, match="a line of more than 100 bytes"):
-        list(ButdTsv(path).places())
+        list(places(path))
 
 
 def test_the_genuine_features_of_caffe(vse_data: Path) -> None:
     """36 boxes of 2048 non-negative numbers within each photograph; every number as a decoder of the bytes gives it."""
     path = vse_data / "butd_reference" / "train2014_obj36.tsv"
     lines = path.read_text().splitlines()
-    source = ButdTsv(path)
-    places = list(source.places())
-    assert len(places) == len(lines) == 10
-    for (image_id, place), line in zip(places, lines, strict=True):
-        entry = source.read(place)
+    for (image_id, place), line in zip(places(path), lines, strict=True):
+        entry = read_regions(path, place)
         features, companions = entry.features, entry.companions
         columns = line.split("\t")
         assert image_id == columns[0]
