@@ -34,15 +34,15 @@ def s3_client(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """A client of this process with the settings of one test; what is waited for is short."""
     monkeypatch.setattr(s3, "_LONGEST_WAIT_SECONDS", 0.05)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "4")
-    s3._client.cache_clear()
+    s3.client.cache_clear()
     yield
-    s3._client.cache_clear()
+    s3.client.cache_clear()
 
 
 @pytest.fixture(scope="session")
 def bucket(s3_server: S3Server) -> str:
     """The address of a bucket."""
-    s3._client.cache_clear()
+    s3.client.cache_clear()
     s3.client().create_bucket(Bucket="vse")
     return "s3://vse"
 
@@ -52,5 +52,5 @@ def proxy(s3_server: S3Server, s3_client: None, monkeypatch: pytest.MonkeyPatch)
     """A proxy in front of the server, through which this process goes, and which can spoil requests."""
     with faults.faulty_proxy(s3_server.port) as running:
         monkeypatch.setenv("AWS_ENDPOINT_URL", running.endpoint)
-        s3._client.cache_clear()  # other fixtures may have used it before
+        s3.client.cache_clear()  # other fixtures may have used it before
         yield running

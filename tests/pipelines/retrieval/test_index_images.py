@@ -16,6 +16,7 @@ from PIL import Image
 
 from pipelines.inference.embedder import Embedder
 from pipelines.retrieval import image_gallery, index_images
+from pipelines.retrieval import search as search_command
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.embed_images import embed_files
 from pipelines.retrieval.image_files import ImageFile, list_images
@@ -255,6 +256,26 @@ def test_columns_of_a_table_are_kept_and_choose_images(
     metadata.write_bytes(metadata.read_bytes()[:-1] + b"x")
     assert index() == 1
     assert "metadata.parquet" in capsys.readouterr().err
+
+
+def test_the_search_command_chooses_by_a_condition(
+    bundle: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index("--model", str(bundle), "--images", str(with_columns(photos)))
+
+    def search(*arguments: str) -> int:
+        return guarded(partial(search_command.main, ["--gallery", "holiday", *arguments]))
+
+    assert search("a red ring", "--where", "year > 2021") == 0
+    assert "There is no hit where year > 2021." in capsys.readouterr().out
+    queries, output = tmp_path / "queries.txt", tmp_path / "found.parquet"
+    queries.write_text("a red ring\na blue square\n")
+    assert search("--queries", str(queries), "--output", str(output), "--where", "year < 2020") == 0
+    assert pyarrow.parquet.read_table(output)["item_id"].to_pylist() == ["a.jpg", "a.jpg"]
+    output.unlink()
+    assert search("--queries", str(queries), "--output", str(output), "--where", "yaer < 2020") == 1
+    assert "there is no column 'yaer'" in capsys.readouterr().err
+    assert not output.exists()
 
 
 def test_columns_that_no_condition_can_name_are_left_out_and_said(
