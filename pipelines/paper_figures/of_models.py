@@ -18,11 +18,10 @@ from pipelines.retrieval.gallery import Gallery, with_photographs
 from pipelines.retrieval.hits import contact_sheet, own_queries
 from pipelines.runtime.stage import StageError
 from preprocessing.features.images import load_image
-from vse_core.evaluation.intra_class import caption_similarities, plot_caption_similarity
 from vse_core.evaluation.nearest import top_k
 from vse_core.evaluation.relevance_plots import plot_relevance, plot_retrieved
 from vse_core.evaluation.unified import relevance
-from vse_core.evaluation.views import chosen_views
+from vse_core.evaluation.views import caption_similarities, chosen_views, plot_caption_similarity
 
 _IMAGES = 4
 _RETRIEVED = 3

@@ -164,10 +164,7 @@ def _require_repeatable(network: nn.Module, image_size: int) -> None:
     with torch.inference_mode():
         state, again = (_state(network(pixels)) for _ in range(2))
     if not torch.allclose(state, again, rtol=1e-3, atol=1e-3 * float(state.abs().max())):
-        raise ValueError(
-            f"{type(network).__name__}: two passes over one image give different features; name a network without "
-            "chance in evaluation"
-        )
+        raise ValueError(f"{type(network).__name__}: two passes over one image give different features; name another")
 
 
 def _state(output: Any) -> Tensor:

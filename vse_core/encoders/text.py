@@ -35,11 +35,9 @@ def start_gru(gru: nn.GRU, start: GRUStart) -> None:
 @torch.no_grad()
 def fill_embedding(embedding: nn.Embedding, words_W: Tensor, vectors_WE: Tensor) -> None:
     """Give the words (W,) of an embedding their vectors (W, E); ValueError if the shapes disagree."""
-    if vectors_WE.shape != (len(words_W), embedding.embedding_dim):
-        raise ValueError(
-            f"{len(words_W)} words need vectors of the shape {(len(words_W), embedding.embedding_dim)}, "
-            f"got {tuple(vectors_WE.shape)}"
-        )
+    needed, given = (len(words_W), embedding.embedding_dim), tuple(vectors_WE.shape)
+    if given != needed:
+        raise ValueError(f"{len(words_W)} words need vectors of the shape {needed}, got {given}")
     embedding.weight[words_W] = vectors_WE.to(embedding.weight)
 
 

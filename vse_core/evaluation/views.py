@@ -1,6 +1,6 @@
-"""Views of images: their diversity, the shares of captions that choose them, and figures of both.
+"""What MV-VSE plots: similarities of an image's captions, diversity of its views, and the captions that choose these.
 
-B images, C captions, K views, D embedding, M models.
+B images, C captions, P pairs of captions, K views, D embedding, M models.
 """
 
 import itertools
@@ -15,12 +15,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vse_core.evaluation.plots import GREY, OKABE_ITO, tidy
+from vse_core.evaluation.plots import GREY, OKABE_ITO, figure_with_axes, tidy
 
 # Bars of views differ in their hatching as well as in their colours.
 _COLOURS = ("blue", "orange", "green", "purple", "sky", "vermillion")
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++")
 _MOST_COLUMNS = 4
+_BINS = 60
 
 
 def chosen_views(images_BKD: Tensor, texts_CD: Tensor, image_of_C: Tensor) -> Tensor:
@@ -55,14 +56,12 @@ class ViewSummary:
     rsum: float
 
 
-def plot_view_diversity(models: Sequence[ViewSummary], shown: Sequence[ViewSummary] | None = None) -> Figure:
+def plot_view_diversity(models: Sequence[ViewSummary], shown: Sequence[ViewSummary]) -> Figure:
     """Plot which views captions choose, and RSUM and the views' similarity over lambda and over K (MV-VSE, figure 4).
 
     Panels (a) and (b) of the paper, over the number of views and over lambda, are drawn of the most models that differ
-    in it alone, if there are two at least; (c) and (d), the choice of views, of those ``shown``, by default of every
-    model.
+    in it alone, if there are two at least; (c) and (d), the choice of views, of those ``shown``.
     """
-    shown = models if shown is None else shown
     over_views = [(len(model.shares), model.lam, model) for model in models]
     several = [model for model in models if model.similarity is not None]
     over_lambda = [(model.lam, len(model.shares), model) for model in several if model.lam is not None]
@@ -127,3 +126,44 @@ def _draw_shares(axes: Axes, model: ViewSummary) -> None:
     axes.set(xlabel="view", ylabel="captions nearest to it (%)")
     axes.set_ylim(0, min(118.0, 100 * float(np.max(model.shares)) * 1.25 + 5))
     axes.legend(frameon=False, fontsize=9, loc="upper right")
+
+
+def caption_similarities(texts_CD: Tensor, image_of_C: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines of pairs of captions, image after image: of the same image, and, one with the next, of different ones.
+
+    The first are all pairs, each once (P,); the others, for each caption, that with the caption half the data set
+    further on, if that is of another image.
+    """
+    texts_CD = texts_CD.float()
+    _, counts = torch.unique_consecutive(image_of_C, return_counts=True)
+    same = []
+    for block_cD in texts_CD.split(counts.tolist()):
+        above = torch.triu_indices(len(block_cD), len(block_cD), offset=1)
+        same.append((block_cD @ block_cD.T)[above[0], above[1]])
+    partner_C = torch.arange(len(texts_CD)).roll(-(len(texts_CD) // 2))
+    differs_C = image_of_C != image_of_C[partner_C]
+    other = (texts_CD * texts_CD[partner_C]).sum(dim=1)[differs_C]
+    return torch.cat(same), other
+
+
+def plot_caption_similarity(same_P: Tensor, other_P: Tensor, title: str) -> Figure:
+    """Plot the distribution of the similarity of captions of one image (MV-VSE, figure 2): two densities and means.
+
+    Differs from the paper, which has no captions of different images to compare with. The cosines are those of
+    `caption_similarities`; no pair of one image is a ValueError.
+    """
+    if not len(same_P):
+        raise ValueError("no image has two captions: there is no similarity within images to plot")
+    figure, axes = figure_with_axes(7.5, 4.2)
+    filled: dict[str, Any] = {"color": OKABE_ITO["blue"], "alpha": 0.75}
+    step: dict[str, Any] = {"color": OKABE_ITO["vermillion"], "histtype": "step", "linewidth": 1.8}
+    kinds = [(same_P, "of one image", filled), (other_P, "of different images", step)]
+    lowest = max(-1.0, float(torch.cat([same_P, other_P]).min()) - 0.01)
+    edges = np.linspace(lowest, 1.0, _BINS + 1).tolist()
+    for values, name, style in kinds[: 2 if len(other_P) else 1]:
+        shares = np.full(len(values), 100 / len(values))
+        label = f"{name}: mean {float(values.mean()):.2f}, {len(values):,} pairs"
+        axes.hist(values.clamp(max=1.0).numpy(), bins=edges, weights=shares, label=label, **style)
+    axes.set(xlim=(lowest, 1.0), xlabel="cosine of two captions", ylabel="pairs (%)", title=title)
+    axes.legend(frameon=False, fontsize=9)
+    return figure

@@ -204,6 +204,5 @@ def _check_words(graphs: RoleGraphs, lengths_C: Tensor) -> None:
         beyond_CL = torch.arange(words_CPL.shape[-1], device=lengths_C.device) >= lengths_C.unsqueeze(1)
         outside_C = (words_CPL.any(dim=1) & beyond_CL).any(dim=1)
         if bool(outside_C.any()):
-            raise ValueError(
-                f"an {name} of caption {int(outside_C.int().argmax())} of the batch has words beyond its end"
-            )
+            caption = int(outside_C.int().argmax())
+            raise ValueError(f"an {name} of caption {caption} of the batch has words beyond its end")

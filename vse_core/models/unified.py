@@ -6,7 +6,7 @@ component, L words of the longest triple, X triples of an image, C captions.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -49,11 +49,6 @@ class Components:
     def pin(self) -> Self:
         """Copy to page-locked memory, from which :meth:`to` copies to a GPU without waiting."""
         return self._map(torch.Tensor.pin_memory)
-
-    def without_negatives(self) -> Self:
-        """The components alone, as inference needs them."""
-        optional: dict[str, Any] = {field.name: None for field in fields(self) if field.default is None}
-        return replace(self, **optional)
 
     def __getitem__(self, rows: slice) -> Self:
         """The components of the captions from row ``start`` to before row ``stop``, whose rows count from 0 there."""
@@ -108,11 +103,9 @@ class UnifiedModel(Model):
         """Return the parts of captions' vectors: u_sent (C, D), u_comp (C, K, D), and which captions have any (C, K).
 
         The K = 4 are of all components, then of objects, attributes and relations alone (UniVSE, table 2).
-        :func:`~vse_core.encoders.components.combine` mixes them by any alpha. Negatives are not looked at.
+        :func:`~vse_core.encoders.components.combine` mixes them by any alpha. Negatives change nothing.
         """
-        sentences_CD, composed_CD, has_C, *kinds = self._encode_captions(
-            tokens_CL, lengths_C, components.without_negatives()
-        )
+        sentences_CD, composed_CD, has_C, *kinds = self._encode_captions(tokens_CL, lengths_C, components)
         alone = [compose(len(lengths_C), [kind.own], [kind.owners_M]) for kind in kinds]
         composed, has = zip((composed_CD, has_C), *alone, strict=True)
         return sentences_CD, torch.stack(composed, dim=1), torch.stack(has, dim=1)

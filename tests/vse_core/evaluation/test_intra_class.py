@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vse_core.evaluation.intra_class import caption_similarities, plot_caption_similarity
+from vse_core.evaluation.views import caption_similarities, plot_caption_similarity
 
 
 def test_pairs_of_one_image_and_of_different_ones() -> None:

@@ -47,7 +47,8 @@ def heights(axes: Axes) -> list[float]:
 
 
 def test_the_choice_of_a_single_model_is_bars_that_differ_in_more_than_colour() -> None:
-    figure = plot_view_diversity([ViewSummary("mv/1", 0.7, [0.5, 0.3, 0.2], 0.81, 240.0)])
+    models = [ViewSummary("mv/1", 0.7, [0.5, 0.3, 0.2], 0.81, 240.0)]
+    figure = plot_view_diversity(models, models)
     (axes,) = figure.axes
     assert heights(axes) == pytest.approx([50.0, 30.0, 20.0])
     assert len({bar.get_hatch() for container in axes.containers for bar in container}) == 3
@@ -70,4 +71,4 @@ def test_of_two_sweeps_each_has_its_curve_and_the_choice_is_drawn_of_those_that_
 
 def test_models_that_differ_in_more_than_one_thing_have_no_curve() -> None:
     models = [ViewSummary("one", None, [1.0], None, 250.0), ViewSummary("two", 0.7, [0.5, 0.5], 0.6, 240.0)]
-    assert len(plot_view_diversity(models).axes) == 2
+    assert len(plot_view_diversity(models, models).axes) == 2
