@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from torch import Tensor
 
 from pipelines.config import load_plugins
@@ -184,17 +185,18 @@ def _write_weights(target: Path, name: str, network: str | None, weights: Path) 
     """Copy local weights as safetensors: files of weights are mostly released as pickles, which could run code."""
     target.mkdir(exist_ok=True)
     if name == "butd":
-        from preprocessing.features.butd.weights import rewrite_weights
+        from preprocessing.features.butd.weights import read_detector
 
-        rewrite_weights(str(weights), target / "model.safetensors")
-        return
-    if network is not None:
-        from preprocessing.features.networks import rewrite_state
+        state = read_detector(str(weights))
+    elif network is not None:
+        from preprocessing.features.networks import read_state
 
-        rewrite_state(weights, target / "model.safetensors")
+        state = read_state(weights)
+    else:
+        for file in sorted([*weights.glob("*.json"), *weights.glob("*.safetensors")]):
+            shutil.copyfile(file, target / file.name)
         return
-    for file in sorted([*weights.glob("*.json"), *weights.glob("*.safetensors")]):
-        shutil.copyfile(file, target / file.name)
+    save_file({key: tensor.contiguous() for key, tensor in state.items()}, target / "model.safetensors")
 
 
 def _extractor_options(directory: Path, device: str) -> dict[str, Any]:

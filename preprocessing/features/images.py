@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageFile, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from preprocessing.datasets.scenes import parse_scene_uri, render_scene
 from preprocessing.datasets.tar_members import TarMember
@@ -25,16 +25,6 @@ _MAX_REDUCTION = 8
 # formats whose decoders nobody attacks and nobody maintains.
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF")
 
-_ORIENTATION_TAG = 0x0112
-_ORIENTATIONS: dict[object, Image.Transpose] = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 _WIDE_GREY = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 
 
@@ -198,8 +188,7 @@ def decode_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
     with _opened(data) as image:
         _reduce(image, max_pixels)
         image.load()
-        turn = _turn(image)
-        return _to_rgb(image if turn is None else image.transpose(turn))
+        return _to_rgb(image if _is_upright(image) else ImageOps.exif_transpose(image))
 
 
 def _reduce(image: ImageFile.ImageFile, max_pixels: int) -> None:
@@ -237,13 +226,16 @@ def thumbnail(image: Image.Image) -> bytes:
 def is_plain_jpeg(data: bytes) -> bool:
     """Return whether an image is a JPEG of the same pixels to every reader: RGB or grey, and upright."""
     with _opened(data) as image:
-        return image.format == "JPEG" and image.mode in ("RGB", "L") and _turn(image) is None
+        return image.format == "JPEG" and image.mode in ("RGB", "L") and _is_upright(image)
 
 
-def _turn(image: Image.Image) -> Image.Transpose | None:
+def _is_upright(image: Image.Image) -> bool:
     with suppress(Exception):  # EXIF data that cannot be parsed say nothing about the pixels
-        return _ORIENTATIONS.get(image.getexif().get(_ORIENTATION_TAG))
-    return None
+        is_turned = image.getexif().get(ExifTags.Base.Orientation) in range(2, 9)
+        for key in ("exif", "Raw profile type exif"):  # Pillow would write them for a turned image, which may fail
+            image.info.pop(key, None)
+        return not is_turned
+    return True
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 
 from vse_core.evaluation.bootstrap import Interval, resampled_means
+from vse_core.evaluation.ranks import CHUNK_ELEMENTS
 from vse_core.precision import at_least_float32
 
 # G dependencies, N candidates of all dependencies together, W words of a candidate, B images, K views, D embedding.
 
 Words = tuple[int, ...]
-
-# Numbers of the gathered images held at once; 64 MiB in float32.
-CHUNK_ELEMENTS = 2**24
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from vse_core.evaluation.ranks import nan_as_worst
+from vse_core.evaluation.ranks import CHUNK_ELEMENTS, nan_as_worst
 from vse_core.outputs import Images, Texts
 from vse_core.similarity import similarity_matrix
-
-# Numbers that outputs hold at once to compare themselves; 64 MiB in float32, of which a few copies are alive.
-TILE_ELEMENTS = 2**24
 
 Member = tuple[Images, Texts]
 """A model's output for all images and all captions: (B, K, D) and (C, D), or what compares itself."""
@@ -33,7 +30,7 @@ def compare(images: Images, texts: Texts) -> Tensor:
     if isinstance(images, Tensor):
         assert isinstance(texts, Tensor)
         return similarity_matrix(images, texts)
-    step = max(1, TILE_ELEMENTS // (comparisons(images, texts) * max(1, len(images))))
+    step = max(1, CHUNK_ELEMENTS // (comparisons(images, texts) * max(1, len(images))))
     runs = (slice(first, first + step) for first in range(0, len(texts), step))
     return torch.cat([images.similarities(texts[run]) for run in runs], dim=1)
 

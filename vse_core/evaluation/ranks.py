@@ -8,7 +8,7 @@ from torch import Tensor
 
 # Q queries, N items of the gallery, P pairs of a query and an item that is relevant to it; q and n those of one tile.
 
-# Similarities of a chunk of queries with the whole gallery; 64 MiB in float32.
+# Numbers held at once, such as similarities of a chunk of queries with the whole gallery; 64 MiB in float32.
 CHUNK_ELEMENTS = 2**24
 # Fewer queries at once would leave a matrix product waiting for memory, however large the gallery is.
 FEWEST_QUERIES = 64

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
-from safetensors.torch import save_file
 from torch import Tensor
 
 from preprocessing.features.butd.proposals import order_of
@@ -31,12 +30,7 @@ def load_weights(network: torch.nn.Module, weights: str) -> None:
 
     ExtractorError: there are no such weights, they cannot be read without running code in them, or do not fit.
     """
-    fill(network, _canonical_file(weights), weights, f"use {SOURCES}")
-
-
-def rewrite_weights(weights: str, path: Path) -> None:
-    """Write released weights, whatever their form, as a safetensors file in which nothing can run."""
-    save_file({name: tensor.contiguous() for name, tensor in _canonical_file(weights).items()}, path)
+    fill(network, read_detector(weights), weights, f"use {SOURCES}")
 
 
 def canonical(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -54,7 +48,8 @@ def canonical(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return state | ordered
 
 
-def _canonical_file(weights: str) -> dict[str, Tensor]:
+def read_detector(weights: str) -> dict[str, Tensor]:
+    """Return released weights, whatever their form, in the network's order; raises as :func:`load_weights`."""
     path = _located(weights)
     with damage_as(ExtractorError, f"weights {path} are not those of this detector", f"use {SOURCES}"):
         state = read_weights(path)

@@ -4,10 +4,10 @@ from typing import Any
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.networks.network import Network, NetworkOptions, PixelsCHW
-from preprocessing.features.networks.torchvision_cnn import load_torchvision, rewrite_state
+from preprocessing.features.networks.torchvision_cnn import load_torchvision, read_state
 from preprocessing.features.networks.transformer_models import load_transformers
 
-__all__ = ["Network", "NetworkOptions", "PixelsCHW", "build_cnn", "load_transformers", "rewrite_state"]
+__all__ = ["Network", "NetworkOptions", "PixelsCHW", "build_cnn", "load_transformers", "read_state"]
 
 
 def build_cnn(**settings: Any) -> Network:

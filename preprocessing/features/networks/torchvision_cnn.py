@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torchvision import models
 from torchvision.models import get_model, list_models
@@ -113,11 +112,6 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if not is_state(state):
         raise ExtractorError(f"weights {path} hold no state dict, nor one of 'base' and one of 'top'")
     return {_torchvision_name(name): tensor for name, tensor in state.items()}
-
-
-def rewrite_state(weights: Path, path: Path) -> None:
-    """Write the tensors of :func:`read_state` as a safetensors file, in which nothing can run."""
-    save_file({name: tensor.contiguous() for name, tensor in read_state(weights).items()}, path)
 
 
 def _torchvision_name(name: str) -> str:

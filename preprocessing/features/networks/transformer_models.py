@@ -30,9 +30,8 @@ from preprocessing.reading import damage_as, has_image_settings
 
 _BACKEND = "pil"
 _REMEDY = (
-    "check that the folder is a complete copy, with config.json and safetensors weights (for random ones give a seed), "
-    "or that the hub id exists and the network reaches the hub (with no network, download the model elsewhere and name "
-    "the folder)"
+    "check that the folder has config.json and safetensors weights (for random ones give a seed), or that the hub id "
+    "exists and the network reaches the hub; without one, name a folder that was downloaded elsewhere"
 )
 
 

@@ -25,7 +25,7 @@ def levels() -> tuple[VideoLevels, TextLevels, list[list[float]]]:
 
 @pytest.mark.parametrize("elements", [1, 400, 2**24])
 def test_ranks_are_those_of_a_sort(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(members, "TILE_ELEMENTS", elements)
+    monkeypatch.setattr(members, "CHUNK_ELEMENTS", elements)
     videos, texts, sims = levels()
     video_P, text_P = (torch.tensor(column) for column in zip(*PAIRS, strict=True))
     of_videos = rank_direction([(videos, texts)], "i2t", RelevantItems.of_pairs(video_P, text_P, 5))
