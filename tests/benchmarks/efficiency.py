@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from efficiency_plot import draw
 from pooling import BATCH as SETS
-from pooling import DIM, OPTIONS, REGIONS, inference, make_sets
+from pooling import DIM, REGIONS, inference, make_sets
 from reader import RESULTS, machine
 from rich.console import Console
 from rich.table import Table
@@ -44,6 +44,10 @@ K = 10
 FEATURES, TOKENS, WORDS, BERT_WORDS = 2048, 14, 11_755, 30_522
 # Inverted lists looked at, of as many as the root of the gallery's size; HNSW's neighbours and its breadth of search.
 PROBES, NEIGHBOURS, BREADTH = 16, 32, 64
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "adpool": [{"variant": name} for name in ("corrected", "release", "paper")],
+    "gcn": [{"readout": name} for name in ("mean", "seq2seq")],
+}
 
 Search = Callable[[Tensor], Any]
 

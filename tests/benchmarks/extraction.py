@@ -1,4 +1,4 @@
-"""Speed of the extraction stage against bare loops over the same network, and the growth of its memory.
+"""Speed of the extraction stage against bare loops over the same network.
 
 Both decode photographs of Flickr8k and compute the same features in batches of the same size on the same cores. The
 stage's time has everything in it: the start of its actors, the writing and hashing of shards. The bare loops are timed
@@ -19,7 +19,6 @@ import platform
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -37,7 +36,6 @@ from preprocessing.storage.atomic import write_json_atomic
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).with_name("results") / "extraction.json"
-ACTOR_PROCESS = "ray::_Extraction"
 
 
 class NoTracker:
@@ -51,31 +49,6 @@ class NoTracker:
 
     def log_dict(self, content: Any, name: str) -> None:
         pass
-
-
-class PeakMemory:
-    """The highest resident memory of any actor of the stage while the block runs, in MB."""
-
-    def __enter__(self) -> PeakMemory:
-        self.megabytes = 0.0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.2):
-            for process in Path("/proc").glob("[0-9]*"):
-                try:
-                    if (process / "cmdline").read_bytes().startswith(ACTOR_PROCESS.encode()):
-                        status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
-                        self.megabytes = max(self.megabytes, int(status["VmHWM"].split()[0]) / 1024)
-                except (OSError, KeyError):  # it has just ended
-                    continue
 
 
 def photographs(data: Path, images: int, folder: Path, actors: int) -> PipelineConfig:
@@ -145,13 +118,12 @@ def bare_loop(
 
 
 def time_stage(config: PipelineConfig) -> dict[str, float]:
-    """Images a second of the whole stage, and the peak memory of an actor."""
-    with PeakMemory() as memory:
-        start = time.perf_counter()
-        extract_run.run(config, {}, NoTracker())  # type: ignore[arg-type]
-        seconds = time.perf_counter() - start
+    """Images a second of the whole stage."""
+    start = time.perf_counter()
+    extract_run.run(config, {}, NoTracker())  # type: ignore[arg-type]
+    seconds = time.perf_counter() - start
     images = len((config.dataset.splits["train"]).read_text().split())  # type: ignore[union-attr]
-    return {"images": images, "images_per_second": images / seconds, "actor_peak_megabytes": memory.megabytes}
+    return {"images": images, "images_per_second": images / seconds}
 
 
 def compare(data: Path, folder: Path, loop: PipelineConfig, actors: int, images: int) -> dict[str, Any]:
@@ -173,9 +145,6 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--data", type=Path, default=Path(os.environ.get("VSE_DATA") or ROOT / "../shared/data"))
     arguments.add_argument("--loop", type=int, default=400, help="photographs of a bare loop")
-    arguments.add_argument(
-        "--few", type=int, nargs="*", default=[1000, 2000, 4000], help="photographs of stages whose memory is compared"
-    )
     arguments.add_argument("--many", type=int, default=7000, help="photographs of the stage whose speed is compared")
     arguments.add_argument("--output", type=Path, default=RESULTS)
     options = arguments.parse_args()
@@ -185,12 +154,10 @@ def main() -> None:
         loop = photographs(data, options.loop, folder, 1)
         cluster.connect(loop.ray.address)
         by_actors = {actors: compare(data, folder, loop, actors, options.many) for actors in sorted({1, cores})}
-        few = [time_stage(photographs(data, images, folder, cores)) for images in options.few]
         cluster.disconnect()
     result: dict[str, Any] = {
         "command": f"python {' '.join(sys.argv)}",
         "by_actors": by_actors,
-        "few_images": few,
     }
     result |= {
         "cores": cores,

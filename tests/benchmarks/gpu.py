@@ -27,8 +27,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import ViTConfig, ViTImageProcessor
 
-from preprocessing.features.butd.extractor import ButdExtractor
-from preprocessing.features.butd.resize import Pixels
 from preprocessing.features.grid import GridExtractor, PatchExtractor, StateExtractor
 from preprocessing.features.networks import Network, PixelsCHW
 from preprocessing.storage.atomic import write_json_atomic
@@ -138,25 +136,6 @@ def extraction(photographs: list[str], batch: int, rounds: int) -> dict[str, Any
     return found
 
 
-def regions(photographs: list[str], batch: int, rounds: int) -> dict[str, Any]:
-    """Images a second of bottom-up attention's detector: in all, to the regions on the host, and its backbone alone."""
-    uris = [photographs[number % len(photographs)] for number in range(batch)]
-    rates: dict[str, float] = {}
-    for dtype in ("float32", "bfloat16"):
-        extractor = ButdExtractor(seed=0, device=DEVICE, dtype=dtype)
-        began = time.perf_counter()
-        items = [extractor.load(uri) for uri in uris]
-        rates["decoding, one thread"] = round(batch / (time.perf_counter() - began), 1)
-        works = {dtype: partial(extractor, items), f"{dtype}, the backbone alone": partial(_maps, extractor, items)}
-        rates |= {name: round(batch * 1e3 / median_ms(work, rounds), 1) for name, work in works.items()}
-    return rates
-
-
-@torch.inference_mode()
-def _maps(extractor: ButdExtractor, items: Sequence[Pixels]) -> None:
-    extractor._detector.maps(items)
-
-
 def _features(network: Network, items: Sequence[PixelsCHW]) -> list[Tensor]:
     return [state.half().cpu() for state in network.states(items)]
 
@@ -175,8 +154,6 @@ def main() -> None:
     result["device"] = torch.cuda.get_device_name()
     result["recurrences"] = recurrences(arguments.rounds)
     result["extraction"] = extraction(photographs, arguments.batch, arguments.rounds)
-    # An image is resized to about 600 x 900 pixels.
-    result["regions"] = regions(photographs, max(1, arguments.batch // 8), arguments.rounds)
     write_json_atomic(arguments.output, result)
     print(json.dumps(result, indent=1))
 

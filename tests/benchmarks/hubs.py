@@ -2,8 +2,8 @@
 
 Run: python tests/benchmarks/hubs.py --directory FOLDER --minilm FOLDER, with the folder of the leaderboard's runs
 
-Rows whose training is not finished there are left out. All figures are of the development split, but for photographs of
-COCO. The vectors that they are computed from stay in FOLDER/vectors.
+Rows whose training is not finished there are left out. All figures are of the development split. The vectors that they
+are computed from stay in FOLDER/vectors.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import os
 import shlex
 import statistics
 import sys
-import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,11 +27,9 @@ from safetensors.torch import load_file, save_file
 from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation.evaluator import embed_split
 from pipelines.evaluation.hub_correction import TEMPERATURES, embed_bank
-from pipelines.inference.embedder import Embedder, write_extractor
 from pipelines.inference.learned_values import learned_temperature
 from pipelines.kinds.inputs import SplitPaths
 from pipelines.retrieval.correction import MOST
-from pipelines.retrieval.faiss_index import ItemIndex
 from pipelines.stages.runner import plan_stages
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.similarity import similarity_matrix
@@ -43,7 +39,6 @@ STUDIED = "VSE-infinity, learned sigmoid loss, feature dropout"
 STUDIED_FEATURES = "EfficientNet-Lite2, 9x9"
 BANKS = (200, 500, 1_000, 2_000, 5_000, 10_000, 30_000)
 NEIGHBOURS = (10, 50, 100)
-COCO = "coco_mini"
 
 
 def configs_of(row: Row, features: str, seed: int, work: Path) -> list[PipelineConfig]:
@@ -121,45 +116,6 @@ def csls(vectors: Vectors, neighbours: int) -> Any:
     return vectors.parts(near_B / 2, near_C / 2)
 
 
-def photographs(config: PipelineConfig, vectors: Vectors) -> dict[str, Any]:
-    """Return what the correction by Flickr8k's bank adds on photographs of COCO with their captions."""
-    folder = Path(os.path.expandvars("$VSE_DATA")) / COCO
-    content = json.loads((folder / "annotations" / "captions_train2017.json").read_text(encoding="utf-8"))
-    captions: dict[int, list[str]] = {}
-    for annotation in content["annotations"]:
-        captions.setdefault(annotation["image_id"], []).append(annotation["caption"])
-    files = {image["id"]: next(folder.glob(f"images/**/{image['file_name']}")) for image in content["images"]}
-    with tempfile.TemporaryDirectory() as extractor:
-        write_extractor(
-            Path(extractor), config.features.extractor, {**config.features.options(), **config.features.limits}
-        )
-        embedder = Embedder(plan_stages(config, last="train")["train"].output("best"), Path(extractor))
-        images_BKD = embedder.embed_images([str(files[image]) for image in captions])
-        texts_CD = embedder.embed_texts([text for texts in captions.values() for text in texts])
-    other = replace(vectors.sampled(MOST), images_BKD=images_BKD, texts_CD=texts_CD)
-    other = replace(other, counts=[len(texts) for texts in captions.values()])
-    before, after = other.parts(), other.parts(*other.biases(vectors.temperature))
-    return {"photographs": len(captions), "rsum": round(float(before.sum()), 1), "gain": gain(after, before)}
-
-
-def latency(vectors: Vectors) -> dict[str, Any]:
-    """Return the milliseconds of an exact search for ten of 50,000 vectors, one thread, with and without the bias."""
-    items_BKD = vectors.bank_texts_MD.repeat(2, 1)[:50_000].unsqueeze(1)
-    queries_QVD = vectors.texts_CD[:1000].unsqueeze(1)
-    indices = {
-        "plain": ItemIndex.build(items_BKD, queries_QVD, "exact"),
-        "corrected": ItemIndex.build(items_BKD, queries_QVD, "exact", torch.rand(len(items_BKD))),
-    }
-    spent: dict[str, list[float]] = {name: [] for name in indices}
-    for turn, query_1VD in enumerate(queries_QVD.split(1)):
-        # Either comes first in half of the turns.
-        for name in sorted(indices, reverse=bool(turn % 2)):
-            began = time.process_time()
-            indices[name].search(query_1VD, 10)
-            spent[name].append(1000 * (time.process_time() - began))
-    return {name: round(statistics.median(times), 3) for name, times in spent.items()}
-
-
 def main() -> None:
     """Correct every run that there is, study one of them, and write the results with those of the leaderboard."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -183,8 +139,7 @@ def main() -> None:
             of_features.setdefault(name, {})[str(seed)] = keep_both(features, name, seed, vectors)
             print(features, name, seed, of_features[name][str(seed)], flush=True)
             if (features, name, seed) == (STUDIED_FEATURES, STUDIED, 0):
-                result |= {"study": study(vectors), "coco": photographs(configs[0], vectors)}
-                result["milliseconds"] = latency(vectors)
+                result["study"] = study(vectors)
     result["summary"] = {features: summarized(features) for features in FEATURES}
     write_json_atomic(OUTPUT, result)
 
