@@ -39,7 +39,7 @@ from preprocessing.captions.adversarial.files import (
 )
 from preprocessing.captions.graph_shards import counts_path, read_captions, read_counts
 from preprocessing.captions.pools import Pools, PoolsError
-from preprocessing.captions.role_graphs import RoleGraphError, read_role_graphs
+from preprocessing.captions.role_graphs import RoleGraphError, RoleGraphTable, read_role_graphs
 from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError
 from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
 from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
@@ -339,7 +339,12 @@ READERS: dict[str, Reader] = {
         WordVectors.load,
         WordVectorsError,
     ),
-    "role graphs": alone("g.json", json.dumps(ROLE_GRAPH), read_role_graphs, RoleGraphError),
+    "role graphs": alone(
+        "g.json",
+        json.dumps(ROLE_GRAPH),
+        lambda path: RoleGraphTable.build(ROLE_GRAPH, read_role_graphs(path)),
+        RoleGraphError,
+    ),
     "pools": saved("p.json", Pools(("dog",), ("red",), ("on",)).save, Pools.load, PoolsError),
     "adversarial captions": saved(
         "a.jsonl",

@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from preprocessing.captions.components import (
-    NO_WORD,
-    ComponentTable,
-    attribute_kinds,
-    nouns_of,
-    pairs_of,
-    relation_words,
-    triples_of,
-)
+from preprocessing.captions.components import NO_WORD, ComponentTable, nouns_of, pairs_of, relation_words, triples_of
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.batch import component_tensors, pad_tokens
 from preprocessing.reading import damage_as, parse_json
@@ -53,7 +45,6 @@ class ComponentEmbedder:
         self._model = model
         self._vocabulary = vocabulary
         self._pipeline = pipeline
-        self._kinds = attribute_kinds(model.text_encoder.numerals)
 
     @property
     def alpha(self) -> float:
@@ -63,7 +54,8 @@ class ComponentEmbedder:
     def inputs(self, texts: Sequence[str]) -> tuple[Any, ...]:
         """Parse texts for the model; components with words that it does not know are left out."""
         graphs = [[graph] for graph in self._graphs(texts)]
-        table = ComponentTable.build(graphs, self._vocabulary, self._kinds, self._model.text_encoder.relations)
+        encoder = self._model.text_encoder
+        table = ComponentTable.build(graphs, self._vocabulary, encoder.numerals, encoder.relations)
         return (Components(**component_tensors(table.select(torch.arange(len(texts)).numpy()))),)
 
     def embed_halves(self, batches: Iterable[tuple[Any, ...]]) -> tuple[Tensor, Tensor, Tensor]:
@@ -75,7 +67,7 @@ class ComponentEmbedder:
         """Return the objects, attributes and relations of a text, of words that the model knows."""
         (graph,) = self._graphs([text])
         found: list[Phrase] = [(noun,) for noun in nouns_of(graph)]
-        found += [*pairs_of(graph, self._kinds), *triples_of(graph)]
+        found += [*pairs_of(graph, self._model.text_encoder.numerals), *triples_of(graph)]
         return [phrase for phrase in found if Vocabulary.UNK not in self._ids(phrase)]
 
     @torch.inference_mode()

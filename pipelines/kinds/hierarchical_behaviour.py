@@ -17,6 +17,7 @@ from pipelines.runtime.stage import StageError
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.role_graphs import RoleGraphError, RoleGraphTable, SpacedWords, read_role_graphs
 from preprocessing.loading.loader import CaptionInputs
+from preprocessing.shards.split_index import map_fields, save_fields
 from vse_core.digests import file_digest
 from vse_core.losses.hierarchical import TextLevels, VideoLevels
 from vse_core.models import Model
@@ -33,7 +34,7 @@ def _prepare(
 
 
 def _write_tables(settings: KindSettings, split: SplitData, caption_encoder: CaptionEncoder, directory: Path) -> None:
-    role_graph_table(_graphs_file(settings.text), split).save(directory)
+    save_fields(role_graph_table(_graphs_file(settings.text), split), directory)
 
 
 def _train_inputs(
@@ -70,7 +71,7 @@ _role_graphs = lru_cache(maxsize=1)(read_role_graphs)
 def role_graph_table(path: Path, split: SplitData) -> RoleGraphTable:
     """Return the role graphs of a split, mapped if training has written them; StageError if HGR's JSON lacks some."""
     if split.tables is not None:
-        return RoleGraphTable.load(split.tables)
+        return RoleGraphTable(**map_fields(RoleGraphTable, split.tables))
     try:
         return RoleGraphTable.build(split.reader.texts(), _role_graphs(path))
     except RoleGraphError as error:

@@ -16,7 +16,7 @@ from pipelines.kinds.scene_graphs import graphs_of, require_graphs, write_pools
 from pipelines.kinds.unified import COMPONENTS_VERSION, ComponentTextEncoderConfig, UnifiedLoss
 from pipelines.kinds.words import build_words
 from pipelines.runtime.stage import StageError
-from preprocessing.captions.components import ComponentTable, RelationForm, attribute_kinds, component_words
+from preprocessing.captions.components import ComponentTable, RelationForm, component_words
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.negatives import NegativeSampler, NegativesError
 from preprocessing.captions.pools import Pools, PoolsError
@@ -34,7 +34,7 @@ def _prepare(
 
     def build(count: int) -> Vocabulary:
         graphs = itertools.chain.from_iterable(graphs_of(train))
-        words = component_words(graphs, count, attribute_kinds(text.numerals), text.relations)
+        words = component_words(graphs, count, text.numerals, text.relations)
         return Vocabulary.build(train.reader.texts(), count, words)
 
     words, facts = build_words(settings, run, build)
@@ -89,7 +89,7 @@ def _components(split: SplitData, vocabulary: Vocabulary, numerals: bool, relati
     """Return the components of a split's captions, mapped if training has written them, else of their graphs."""
     if split.tables is not None:
         return ComponentTable.load(split.tables, vocabulary, relations)
-    return ComponentTable.build(graphs_of(split), vocabulary, attribute_kinds(numerals), relations)
+    return ComponentTable.build(graphs_of(split), vocabulary, numerals, relations)
 
 
 def _settings(text: TextEncoderConfig) -> ComponentTextEncoderConfig:

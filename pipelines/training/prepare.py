@@ -15,6 +15,7 @@ from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.sampler import BatchSampler
 from preprocessing.shards.reader import ShardReader
+from preprocessing.shards.split_index import save_fields
 from preprocessing.storage.atomic import locked
 from preprocessing.storage.mirror import lock_file
 from vse_core.digests import file_digest
@@ -100,7 +101,7 @@ def make_tables(
         if not tables.is_complete():
             with empty_folder(tables.path) as made:
                 split.reader.index.save(made)
-                TokenTable.encode(split.reader.texts(), encoder).save(made)
+                save_fields(TokenTable.encode(split.reader.texts(), encoder), made)
                 kind.behaviour.write_tables(settings, split, encoder, made)
                 tables.complete({"captions": split.reader.num_captions}, move_up(made))
     tables.pull()

@@ -11,7 +11,7 @@ from pipelines.runtime.stage import StageError, check_outputs
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.shards.index import ShardError, read_index
 from preprocessing.shards.reader import ShardReader
-from preprocessing.shards.split_index import SplitIndex
+from preprocessing.shards.split_index import SplitIndex, map_fields
 from preprocessing.storage.mirror import Mirror
 
 # Shards a process has mapped besides the window it reads and the one that comes after it.
@@ -74,7 +74,7 @@ def _opened(split: SplitPaths, feature: str, are_here: bool, **streamed: Any) ->
     assert split.tables is not None, "made before the training processes start"
     index = SplitIndex.load(split.tables, split.shards, are_here=are_here)
     reader = ShardReader(split.shards, feature, verify=True, index=index, **streamed)
-    return SplitData(reader, tokens=TokenTable.load(split.tables), tables=split.tables)
+    return SplitData(reader, tokens=TokenTable(**map_fields(TokenTable, split.tables)), tables=split.tables)
 
 
 def _graphs(*splits: SplitPaths) -> list[Path]:

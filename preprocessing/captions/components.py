@@ -1,7 +1,7 @@
 """Components that UniVSE embeds with a caption, as ids: objects, pairs of attribute and object, relations."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
@@ -9,7 +9,7 @@ from typing import Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.captions.graph import AttributeKind, SceneGraph
+from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.shards.index import ShardError
@@ -17,9 +17,6 @@ from preprocessing.shards.split_index import map_fields, save_fields
 from preprocessing.storage.atomic import write_json_atomic
 
 # C captions of a split, I images; O objects, A pairs, T triples of all captions together; L words of a triple.
-
-DESCRIBING: frozenset[AttributeKind] = frozenset({"adjective", "participle"})
-"""Kinds of attributes that say what an object is like, rather than how many there are."""
 
 Ids = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.int64]
@@ -36,11 +33,6 @@ NO_WORD = -1  # fills triples up that have fewer words than others
 _RELATIONS = "relations.json"
 
 
-def attribute_kinds(numerals: bool) -> frozenset[AttributeKind]:
-    """Return the kinds of attributes that make pairs; with numbers as in UniVSE's appendix (amod or nummod)."""
-    return DESCRIBING | {"numeral"} if numerals else DESCRIBING
-
-
 def relation_words(lemma: str, form: RelationForm) -> list[str]:
     """Return the words in which a relation is read; joined, "stand in front of" is "stand_in_front_of"."""
     return lemma.split() if form == "words" else [lemma.replace(" ", "_")]
@@ -51,9 +43,17 @@ def nouns_of(graph: SceneGraph) -> list[str]:
     return list(dict.fromkeys(o.lemma for o in graph.objects))
 
 
-def pairs_of(graph: SceneGraph, kinds: Collection[AttributeKind] = DESCRIBING) -> list[Pair]:
-    """Return the attributes of these kinds with their objects, each pair once."""
-    return list(dict.fromkeys((a.lemma, o.lemma) for o in graph.objects for a in o.attributes if a.kind in kinds))
+def pairs_of(graph: SceneGraph, numerals: bool = False) -> list[Pair]:
+    """Return the attributes that say what an object is like with their objects, each pair once.
+
+    With `numerals` so are numbers, as in UniVSE's appendix (amod or nummod).
+    """
+    return list(dict.fromkeys(_all_pairs(graph, numerals)))
+
+
+def _all_pairs(graph: SceneGraph, numerals: bool) -> Iterator[Pair]:
+    kinds = ("adjective", "participle", "numeral") if numerals else ("adjective", "participle")
+    return ((a.lemma, o.lemma) for o in graph.objects for a in o.attributes if a.kind in kinds)
 
 
 def triples_of(graph: SceneGraph) -> list[Triple]:
@@ -63,10 +63,7 @@ def triples_of(graph: SceneGraph) -> list[Triple]:
 
 
 def component_words(
-    graphs: Iterable[SceneGraph],
-    min_count: int = 4,
-    kinds: Collection[AttributeKind] = DESCRIBING,
-    relations: RelationForm = "words",
+    graphs: Iterable[SceneGraph], min_count: int = 4, numerals: bool = False, relations: RelationForm = "words"
 ) -> list[str]:
     """Return the words that a vocabulary needs for components, sorted: base forms of objects, attributes and relations.
 
@@ -76,7 +73,7 @@ def component_words(
     counts: Counter[tuple[str, str]] = Counter()
     for graph in graphs:
         counts.update(("object", o.lemma) for o in graph.objects)
-        counts.update(("attribute", a.lemma) for o in graph.objects for a in o.attributes if a.kind in kinds)
+        counts.update(("attribute", attribute) for attribute, _ in _all_pairs(graph, numerals))
         counts.update(("relation", word) for r in graph.relations for word in relation_words(r.lemma, relations))
     return sorted({word for (_, word), count in counts.items() if count >= min_count})
 
@@ -152,7 +149,7 @@ class ComponentTable:
         cls,
         captions_by_image: Iterable[Sequence[SceneGraph]],
         vocabulary: Vocabulary,
-        kinds: Collection[AttributeKind] = DESCRIBING,
+        numerals: bool = False,
         relations: RelationForm = "words",
     ) -> Self:
         """Look the components up in a vocabulary (:func:`component_words`); captions are numbered image by image."""
@@ -163,7 +160,7 @@ class ComponentTable:
             for graph in graphs:
                 images.append(image)
                 objects.add((noun,) for noun in nouns_of(graph))
-                pairs.add(pairs_of(graph, kinds))
+                pairs.add(pairs_of(graph, numerals))
                 triples.add(triples_of(graph))
         ids = objects.ids()[:, 0], pairs.ids(), triples.ids()
         starts = objects.starts(), pairs.starts(), triples.starts()

@@ -6,14 +6,13 @@ C captions of a split, B of a batch; L words, A actions and E entities at most.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.shards.split_index import map_fields, save_fields
 
 ROLES = (
     *("V", "ARG1", "ARG0", "ARG2", "ARG3", "ARG4"),
@@ -80,32 +79,17 @@ class SpacedWords:
         return cls(Vocabulary.load(path))
 
 
-class Phrase(NamedTuple):
-    """One action or one entity: its role's index in `ROLES`, and its words' positions in the caption cut at spaces."""
-
-    role: int
-    words: tuple[int, ...]
-
-
-class RoleGraph(NamedTuple):
-    """One caption: actions and entities in the order of the file; `links`, the indices of an action and its entity."""
-
-    actions: tuple[Phrase, ...]
-    entities: tuple[Phrase, ...]
-    links: tuple[tuple[int, int], ...]
-
-
-def read_role_graphs(path: Path | str) -> dict[str, RoleGraph]:
+def read_role_graphs(path: Path | str) -> dict[str, Any]:
     """Read `sent2rolegraph.augment.json`, caption -> [phrases by name, [action's name, entity's name, role] each link].
 
-    The complete file is in memory while it is read: some GB for MSR-VTT's 200,000 captions. RoleGraphError: no such
-    file, not JSON, or a caption whose graph is malformed.
+    The complete file is in memory: some GB for MSR-VTT's 200,000 captions. RoleGraphError: no such file, or not JSON;
+    :meth:`RoleGraphTable.build` checks the graphs.
     """
     with damage_as(RoleGraphError, f"{path} is not a JSON file", _ORIGIN):
         content = parse_json(Path(path).read_bytes())
     if not isinstance(content, dict):
         raise RoleGraphError(f"{path}: the top level is a {type(content).__name__}, captions with graphs are needed")
-    return {caption: _graph(value, f"{path}, caption {caption!r:.80}") for caption, value in content.items()}
+    return content
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +107,11 @@ class RoleGraphTable:
     linked_CAE: npt.NDArray[np.bool_]
 
     @classmethod
-    def build(cls, captions: Iterable[str], graphs: Mapping[str, RoleGraph]) -> Self:
-        """Look the graphs of captions up; raise RoleGraphError if one is missing, or names words beyond the caption."""
+    def build(cls, captions: Iterable[str], graphs: Mapping[str, Any]) -> Self:
+        """Look captions up in what :func:`read_role_graphs` returned.
+
+        RoleGraphError: a caption has no graph, one that is malformed, or one that names words beyond the caption.
+        """
         captions = list(captions)
         missing = [caption for caption in captions if caption not in graphs]
         if missing:
@@ -138,28 +125,36 @@ class RoleGraphTable:
             linked_CAE=np.zeros((count, ACTIONS, ENTITIES), dtype=np.bool_),
         )
         for row, caption in enumerate(captions):
-            graph, words = graphs[caption], len(spaced_words(caption))
-            if any(max(phrase.words) >= words for phrase in (*graph.actions, *graph.entities)):
-                raise RoleGraphError(
-                    f"caption {caption!r:.80}: {words} words, cut at spaces, do not fit its role graph"
-                )
-            actions = _set_words(graph.actions, table.actions_CAL[row])
-            entities = _set_words(graph.entities, table.entities_CEL[row])
-            for number, index in entities.items():
-                table.roles_CE[row, index] = graph.entities[number].role
-            for action, entity in graph.links:
-                if action in actions and entity in entities:
-                    table.linked_CAE[row, actions[action], entities[entity]] = True
+            table._enter(row, caption, graphs[caption])
         return table
 
-    def save(self, directory: Path) -> None:
-        """Write the arrays into a directory."""
-        save_fields(self, directory)
-
-    @classmethod
-    def load(cls, directory: Path) -> Self:
-        """Map the arrays that :meth:`save` has written; raise ShardError if they are damaged."""
-        return cls(**map_fields(cls, directory))
+    def _enter(self, row: int, caption: str, graph: object) -> None:
+        """Enter a caption's graph; links that name unknown phrases are left out, as in the released code."""
+        where, count = f"caption {caption!r:.80}", len(spaced_words(caption))
+        if not (isinstance(graph, list) and [type(part) for part in graph] == [dict, list]):
+            raise RoleGraphError(f"{where}: {graph!r:.80} where [phrases by name, links] are needed; {_ORIGIN}")
+        actions: dict[str, int] = {}
+        entities: dict[str, int] = {}
+        for name, node in graph[0].items():
+            role, words = _role_and_words(node, f"{where}, phrase {name!r}")
+            if role == _ROOT:
+                continue
+            if max(words) >= count:
+                raise RoleGraphError(f"{where}: {count} words, cut at spaces, do not fit its role graph")
+            rows, words_PL = (actions, self.actions_CAL[row]) if role == _ACTION else (entities, self.entities_CEL[row])
+            if min(words) >= LONGEST or len(rows) == len(words_PL):
+                continue
+            if role != _ACTION:
+                # Parts of a phrase that is told in pieces, and references to one, have its role.
+                role = role.removeprefix("C-").removeprefix("R-")
+                self.roles_CE[row, len(rows)] = ROLES.index(role if role in ROLES else "NOUN")
+            words_PL[len(rows), [word for word in words if word < LONGEST]] = True
+            rows[name] = len(rows)
+        for link in graph[1]:
+            if not isinstance(link, list) or len(link) < 2 or not all(isinstance(name, str) for name in link[:2]):
+                raise RoleGraphError(f"{where}: {link!r:.80} where [action, entity, role] are needed; {_ORIGIN}")
+            if link[0] in actions and link[1] in entities:
+                self.linked_CAE[row, actions[link[0]], entities[link[1]]] = True
 
     def __len__(self) -> int:
         """Number of captions."""
@@ -175,47 +170,13 @@ class RoleGraphTable:
         }
 
 
-def _set_words(phrases: tuple[Phrase, ...], words_PL: npt.NDArray[np.bool_]) -> dict[int, int]:
-    """Mark the words of the phrases that count; return the row of each of these, by its number."""
-    begun = [number for number, phrase in enumerate(phrases) if min(phrase.words) < LONGEST][: len(words_PL)]
-    for row, number in enumerate(begun):
-        words_PL[row, [word for word in phrases[number].words if word < LONGEST]] = True
-    return {number: row for row, number in enumerate(begun)}
-
-
-def _graph(value: object, where: str) -> RoleGraph:
-    """Read a graph of the file; links that name unknown phrases are left out, as in the released code."""
-    if not (isinstance(value, list) and [type(part) for part in value] == [dict, list]):
-        raise RoleGraphError(f"{where}: {value!r:.80} where [phrases by name, links] are needed")
-    actions: dict[str, Phrase] = {}
-    entities: dict[str, Phrase] = {}
-    for name, node in value[0].items():
-        role, words = _role_and_words(node, f"{where}, phrase {name!r}")
-        if role == _ACTION:
-            actions[name] = Phrase(0, words)
-        elif role != _ROOT:
-            # Parts of a phrase that is told in pieces, and references to one, have its role.
-            role = role.removeprefix("C-").removeprefix("R-")
-            entities[name] = Phrase(ROLES.index(role) if role in ROLES else len(ROLES) - 1, words)
-    links = []
-    for link in value[1]:
-        if not isinstance(link, list) or len(link) < 2 or not all(isinstance(name, str) for name in link[:2]):
-            raise RoleGraphError(f"{where}: {link!r:.80} where [action, entity, role] are needed")
-        if link[0] in actions and link[1] in entities:
-            links.append((list(actions).index(link[0]), list(entities).index(link[1])))
-    return RoleGraph(tuple(actions.values()), tuple(entities.values()), tuple(links))
-
-
-def _role_and_words(node: object, where: str) -> tuple[str, tuple[int, ...]]:
+def _role_and_words(node: object, where: str) -> tuple[str, list[int]]:
     fields: dict[str, Any] = node if isinstance(node, dict) else {}
     role, words = fields.get("role"), fields.get("spans")
-    if not (isinstance(role, str) and isinstance(words, list) and words and all(map(_is_position, words))):
-        raise RoleGraphError(f"{where}: {node!r:.80} where a role and spans, positions of words, are needed")
-    return role, tuple(words)
-
-
-def _is_position(word: object) -> bool:
-    return type(word) is int and word >= 0
+    positions = isinstance(words, list) and words and all(type(word) is int and word >= 0 for word in words)
+    if isinstance(role, str) and positions:
+        return role, words
+    raise RoleGraphError(f"{where}: {node!r:.80} where a role and spans, positions of words, are needed; {_ORIGIN}")
 
 
 _ORIGIN = (

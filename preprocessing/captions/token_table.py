@@ -5,14 +5,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from preprocessing.captions.encoder import CaptionEncoder
-from preprocessing.shards.split_index import map_fields, save_fields
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +49,3 @@ class TokenTable:
             words.extend(numbers)
             starts.append(len(tokens))
         return cls(np.array(tokens, copy=False), np.array(words, copy=False), np.array(starts, copy=False))
-
-    def save(self, directory: Path) -> None:
-        """Write the arrays into a directory."""
-        save_fields(self, directory)
-
-    @classmethod
-    def load(cls, directory: Path) -> Self:
-        """Map the arrays that :meth:`save` has written; raise ShardError if they are damaged."""
-        return cls(**map_fields(cls, directory))

@@ -1,6 +1,7 @@
 """Files of adversarial captions: a JSON line for each true caption and attack."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,23 +42,21 @@ _ENTRY = TypeAdapter(Adversarial)
 class AttackReport(NamedTuple):
     """Numbers of true captions, those with all adversarial ones asked for, those without, and of adversarial ones."""
 
-    captions: int
-    complete: int
-    impossible: int
-    adversarials: int
+    captions: int = 0
+    complete: int = 0
+    impossible: int = 0
+    adversarials: int = 0
 
 
 def write_adversarials(path: Path, adversarials: Iterable[Adversarial]) -> AttackReport:
     """Write one JSON line for each; the file appears when all are written. Captions without any have their line too."""
-    captions = complete = impossible = total = 0
+    counts = Counter[str]()
     with open_atomic(path) as file:
         for entry in adversarials:
             file.write(json.dumps(asdict(entry), ensure_ascii=False).encode() + b"\n")
-            captions += 1
-            complete += not entry.reason
-            impossible += not entry.texts
-            total += len(entry.texts)
-    return AttackReport(captions, complete, impossible, total)
+            texts = len(entry.texts)
+            counts.update(captions=1, complete=not entry.reason, impossible=not texts, adversarials=texts)
+    return AttackReport(**counts)
 
 
 def read_adversarials(path: Path) -> list[Adversarial]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from preprocessing.captions.scene_graph.lexicon import ABSTRACT_PHRASES, LEXICON, word_set
+from preprocessing.captions.scene_graph.lexicon import ABSTRACT_PHRASES, LEXICON
 from preprocessing.captions.scene_graph.tree import OBLIQUES, Tree
 
 QUANTIFIER = "quantifier"
@@ -12,7 +12,7 @@ _PLACES = LEXICON["place_nouns"] | {noun for _, noun, _ in ABSTRACT_PHRASES}
 _PREMODIFIERS = frozenset({"det", "amod", "nummod", "compound", "advmod", "nmod:poss", "fixed"})
 _AFTER_ADVERB = frozenset({"from", "of", "to"})
 # Before the name of a part they lead along it: "down the side of a hill" is at its side.
-_WHICH_PART = word_set("far left lower near opposite other right upper very")
+_WHICH_PART = frozenset({"far", "left", "lower", "near", "opposite", "other", "right", "upper", "very"})
 _OVER = frozenset({"off", "over", "to"})
 _PATHS = frozenset({"off", "behind", "from", "down", "along", "up", "over"})
 _ADVERBIAL = frozenset({"amod", "advmod", "acl", "xcomp", "advcl", "dep"})

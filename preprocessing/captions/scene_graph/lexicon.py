@@ -8,11 +8,6 @@ LEXICON = {name: frozenset(words) for name, words in read_word_lists(Path(__file
 ABSTRACT_PHRASES = frozenset(tuple(phrase.split()) for phrase in LEXICON["abstract_phrases"])
 
 
-def word_set(text: str) -> frozenset[str]:
-    """Return the words of a text with blanks between them."""
-    return frozenset(text.split())
-
-
 def is_female(lemma: str) -> bool:
     """Return whether a noun names a woman or a girl: "queen", "horsewoman"."""
     return lemma in LEXICON["female"] or lemma.endswith(("woman", "girl", "lady"))

@@ -3,16 +3,16 @@
 from itertools import pairwise
 
 from preprocessing.captions.scene_graph.collapse import QUANTIFIER
-from preprocessing.captions.scene_graph.lexicon import LEXICON, word_set
+from preprocessing.captions.scene_graph.lexicon import LEXICON
 from preprocessing.captions.scene_graph.tree import OWN_DETERMINERS, Tree
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 # Roles in which a noun is part of another word's phrase, or a measure ("this morning", "three miles").
-_NO_THING = word_set(
-    """
-    advmod amod aux aux:pass case cc compound compound:prt cop det discourse expl fixed flat goeswith mark nummod
-    obl:unmarked punct quantifier reparandum
-    """
+_NO_THING = frozenset(
+    [
+        *("advmod", "amod", "aux", "aux:pass", "case", "cc", "compound", "compound:prt", "cop", "det", "discourse"),
+        *("expl", "fixed", "flat", "goeswith", "mark", "nummod", "obl:unmarked", "punct", QUANTIFIER, "reparandum"),
+    ]
 )
 _NOMINAL_ROLES = frozenset({"root", "nsubj", "nsubj:pass", "obj", "iobj", "obl", "obl:agent", "nmod", "dep"})
 _NAME_PARTS = frozenset({"compound", "flat", "goeswith"})
@@ -120,8 +120,8 @@ def phrase_start(tree: Tree, token: int) -> int:
     return start
 
 
-_NOT = word_set("not n't n’t never")
-_POSSESSION = word_set("wear have carry hold use")
+_NOT = frozenset({"not", "n't", "n’t", "never"})
+_POSSESSION = frozenset({"wear", "have", "carry", "hold", "use"})
 
 
 def is_denied(tree: Tree, token: int) -> bool:

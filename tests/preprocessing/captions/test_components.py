@@ -9,7 +9,6 @@ from preprocessing.captions.components import (
     NO_WORD,
     ComponentTable,
     RelationForm,
-    attribute_kinds,
     component_words,
     nouns_of,
     pairs_of,
@@ -26,9 +25,9 @@ TWO_DOGS = graph("[{two#} {black} {smiling*} dogs|dog] (standing in front of|sta
 def test_one_word_for_each_part() -> None:
     assert nouns_of(TWO_DOGS) == ["dog", "racket"]
     assert pairs_of(TWO_DOGS) == [("black", "dog"), ("smiling", "dog")]
-    assert pairs_of(TWO_DOGS, attribute_kinds(True)) == [("two", "dog"), ("black", "dog"), ("smiling", "dog")]
-    assert pairs_of(TWO_DOGS, attribute_kinds(False)) == pairs_of(TWO_DOGS)
-    assert set(component_words([TWO_DOGS], 1, attribute_kinds(True))) - set(component_words([TWO_DOGS], 1)) == {"two"}
+    assert pairs_of(TWO_DOGS, True) == [("two", "dog"), ("black", "dog"), ("smiling", "dog")]
+    assert pairs_of(TWO_DOGS, False) == pairs_of(TWO_DOGS)
+    assert set(component_words([TWO_DOGS], 1, True)) - set(component_words([TWO_DOGS], 1)) == {"two"}
     assert triples_of(TWO_DOGS) == [("dog", "stand in front of", "racket")]
 
 

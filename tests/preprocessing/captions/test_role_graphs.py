@@ -12,12 +12,11 @@ from preprocessing.captions.role_graphs import (
     ENTITIES,
     LONGEST,
     ROLES,
-    Phrase,
-    RoleGraph,
     RoleGraphError,
     RoleGraphTable,
     read_role_graphs,
 )
+from preprocessing.shards.split_index import map_fields, save_fields
 
 CAPTION = "a man fries an egg slowly"
 NODES: dict[str, Any] = {
@@ -36,24 +35,16 @@ def written(folder: Path, content: object) -> Path:
     return path
 
 
-def read(folder: Path, content: object) -> dict[str, RoleGraph]:
+def read(folder: Path, content: object) -> dict[str, Any]:
     return read_role_graphs(written(folder, content))
-
-
-def test_a_graph_is_read_as_it_was_released(tmp_path: Path) -> None:
-    graph = read(tmp_path, {CAPTION: [NODES, EDGES]})[CAPTION]
-    assert graph.actions == (Phrase(0, (2,)),)
-    assert graph.entities == (Phrase(2, (0, 1)), Phrase(1, (3, 4)), Phrase(15, (5,)))
-    assert graph.links == ((0, 0), (0, 1))
-    assert (ROLES[2], ROLES[1], ROLES[15], len(ROLES)) == ("ARG0", "ARG1", "NOUN", 16)
 
 
 def test_a_table_has_the_graph_of_each_caption(tmp_path: Path) -> None:
     graphs = read(tmp_path, {CAPTION: [NODES, EDGES], "Egg": [{"ROOT": {"role": "ROOT", "spans": [0]}}, []]})
     table = RoleGraphTable.build([CAPTION, "Egg"], graphs)
     assert len(table) == 2
-    table.save(tmp_path)
-    mapped = RoleGraphTable.load(tmp_path).select(np.array([1, 0]), 6)
+    save_fields(table, tmp_path)
+    mapped = RoleGraphTable(**map_fields(RoleGraphTable, tmp_path)).select(np.array([1, 0]), 6)
     found = table.select(np.array([1, 0]), 6)
     assert all(np.array_equal(mapped[name], found[name]) for name in found)
     assert found["actions_CAL"].shape == (2, ACTIONS, 6)
@@ -62,6 +53,7 @@ def test_a_table_has_the_graph_of_each_caption(tmp_path: Path) -> None:
     assert np.argwhere(found["actions_CAL"][1]).tolist() == [[0, 2]]
     assert np.argwhere(found["entities_CEL"][1]).tolist() == [[0, 0], [0, 1], [1, 3], [1, 4], [2, 5]]
     assert found["roles_CE"][1].tolist() == [2, 1, 15, 0, 0, 0]
+    assert (ROLES[2], ROLES[1], ROLES[15], len(ROLES)) == ("ARG0", "ARG1", "NOUN", 16)
     assert np.argwhere(found["linked_CAE"]).tolist() == [[1, 0, 0], [1, 0, 1]]
 
 
@@ -106,7 +98,7 @@ def test_only_the_first_words_and_phrases_count(tmp_path: Path) -> None:
 )
 def test_files_that_are_wrong(tmp_path: Path, content: object, message: str) -> None:
     with pytest.raises(RoleGraphError, match=message) as caught:
-        read(tmp_path, content)
+        RoleGraphTable.build(["a"], read(tmp_path, content))
     assert "sent2rolegraph" in str(caught.value)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.captions.vocabulary import Vocabulary
+from preprocessing.shards.split_index import map_fields, save_fields
 
 TEXTS = ["a dog runs", "two", "a man's red hat", "", "dogs on grass ."] * 3
 WORDS = Vocabulary.build(TEXTS, 2)
@@ -14,8 +15,8 @@ WORDS = Vocabulary.build(TEXTS, 2)
 
 @pytest.mark.parametrize("count", [0, 1, 4, 15])
 def test_tables_are_the_encoded_captions(tmp_path: Path, count: int) -> None:
-    TokenTable.encode(iter(TEXTS[:count]), WORDS).save(tmp_path)
-    mapped = TokenTable.load(tmp_path)
+    save_fields(TokenTable.encode(iter(TEXTS[:count]), WORDS), tmp_path)
+    mapped = TokenTable(**map_fields(TokenTable, tmp_path))
     for table in (TokenTable.encode(iter(TEXTS[:count]), WORDS), mapped):
         assert len(table) == count
         found = [(table.ids(c).tolist(), table.words_of(c).tolist()) for c in range(count)]
