@@ -62,7 +62,9 @@ class Pools:
         visible = {
             word: count
             for word, count in attributes.items()
-            if _is_visible(word) and count >= _MIN_SHARE * (count + other_uses[word])
+            if word not in WORD_LISTS["unseen_adjectives"]
+            and "adjective" in load_taxonomy().kinds(word)
+            and count >= _MIN_SHARE * (count + other_uses[word])
         }
         return cls(
             nouns=_frequent({word: nouns[word] for word in nouns if _is_noun(word)}, min_nouns, "nouns"),
@@ -91,10 +93,6 @@ def _words_besides_adjectives(graph: SceneGraph) -> Iterator[str]:
         yield from (attribute.lemma for attribute in thing.attributes if attribute.kind != "adjective")
     for relation in graph.relations:
         yield from {*relation.words.split(), *relation.lemma.split()}
-
-
-def _is_visible(adjective: str) -> bool:
-    return adjective not in WORD_LISTS["unseen_adjectives"] and "adjective" in load_taxonomy().kinds(adjective)
 
 
 def _is_noun(noun: str) -> bool:

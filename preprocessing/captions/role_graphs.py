@@ -173,8 +173,7 @@ class RoleGraphTable:
 def _role_and_words(node: object, where: str) -> tuple[str, list[int]]:
     fields: dict[str, Any] = node if isinstance(node, dict) else {}
     role, words = fields.get("role"), fields.get("spans")
-    positions = isinstance(words, list) and words and all(type(word) is int and word >= 0 for word in words)
-    if isinstance(role, str) and positions:
+    if isinstance(role, str) and isinstance(words, list) and {*map(type, words)} == {int} and min(words) >= 0:
         return role, words
     raise RoleGraphError(f"{where}: {node!r:.80} where a role and spans, positions of words, are needed; {_ORIGIN}")
 

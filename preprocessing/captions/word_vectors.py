@@ -50,6 +50,7 @@ def read_word_vectors(path: Path, vocabulary: Vocabulary, dim: int) -> WordVecto
     cannot be read, a line has not ``dim`` finite numbers, or no word is found.
     """
     found: dict[int, npt.NDArray[np.float32]] = {}
+    remedy = "set the width of the word vectors to that of the file, and remove a heading line"
     with (
         damage_as(WordVectorsError, f"cannot read the word vectors {path}", "give a text file in UTF-8"),
         # Other signs than \n that Python takes for the end of a line occur inside words.
@@ -63,7 +64,10 @@ def read_word_vectors(path: Path, vocabulary: Vocabulary, dim: int) -> WordVecto
             word_id = vocabulary.find(word)
             if word_id in found:
                 continue
-            vector_E = _numbers(values, dim, f"{path}, line {number}")
+            with damage_as(WordVectorsError, f"{path}, line {number}: is not a word and {dim} numbers", remedy):
+                vector_E = np.array(values, dtype=np.float32)
+                if len(vector_E) != dim or not np.isfinite(vector_E).all():
+                    raise ValueError(f"{len(vector_E)} numbers, {dim} finite ones are needed")
             if word_id is not None:
                 found[word_id] = vector_E
     if not found:
@@ -72,12 +76,3 @@ def read_word_vectors(path: Path, vocabulary: Vocabulary, dim: int) -> WordVecto
         )
     words = sorted(found)
     return WordVectors(np.array(words), np.stack([found[word] for word in words]), len(words) / len(vocabulary))
-
-
-def _numbers(values: list[str], dim: int, origin: str) -> npt.NDArray[np.float32]:
-    remedy = "set the width of the word vectors to that of the file, and remove a heading line"
-    with damage_as(WordVectorsError, f"{origin}: is not a word and {dim} numbers", remedy):
-        vector_E = np.array(values, dtype=np.float32)
-        if len(vector_E) != dim or not np.isfinite(vector_E).all():
-            raise ValueError(f"{len(vector_E)} numbers, {dim} finite ones are needed")
-        return vector_E

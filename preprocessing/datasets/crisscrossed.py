@@ -15,6 +15,8 @@ from preprocessing.datasets.table import read_rows
 
 # Our name of a split -> the files' own.
 SPLIT_NAMES = {"dev": "val", "test": "test"}
+# Kind of rating -> its files' columns of the two that are compared.
+_COLUMNS = {"sis": ("image1", "image2"), "sts": ("caption1", "caption2"), "sits": ("caption", "image")}
 _IMAGE = re.compile(r"COCO_(?:train|val)2014_0*(\d+)\.jpg")
 _CAPTION = re.compile(r"COCO_(?:train|val)2014:sentid:(\d+)")
 
@@ -35,37 +37,30 @@ class Crisscrossed(NamedTuple):
     captions_images: tuple[Rating, ...]
 
 
-def crisscrossed_files(folder: str | Path, split: str) -> tuple[Path, Path, Path]:
+def crisscrossed_files(folder: str | Path, split: str) -> list[Path]:
     """Return the three files of a split, sis, sts and sits; raise DatasetError if one is missing."""
     if split not in SPLIT_NAMES:
         raise DatasetError(f"Crisscrossed Captions rates dev and test of Karpathy's split of COCO, not {split!r}")
     absolute = require_folder(folder, "Crisscrossed Captions")
-    sis, sts, sits = (
-        require_file(absolute / f"{kind}_{SPLIT_NAMES[split]}.csv", "Crisscrossed Captions")
-        for kind in ("sis", "sts", "sits")
-    )
-    return sis, sts, sits
+    names = (f"{kind}_{SPLIT_NAMES[split]}.csv" for kind in _COLUMNS)
+    return [require_file(absolute / name, "Crisscrossed Captions") for name in names]
 
 
 def read_crisscrossed(folder: str | Path, split: str) -> Crisscrossed:
     """Read the ratings of a split, `dev` or `test`, in the order of the files; a DatasetError names the line."""
-    sis, sts, sits = crisscrossed_files(folder, split)
-    return Crisscrossed(
-        tuple(_ratings(sis, ("image1", _IMAGE), ("image2", _IMAGE))),
-        tuple(_ratings(sts, ("caption1", _CAPTION), ("caption2", _CAPTION))),
-        tuple(_ratings(sits, ("caption", _CAPTION), ("image", _IMAGE))),
-    )
+    files = zip(crisscrossed_files(folder, split), _COLUMNS.values(), strict=True)
+    return Crisscrossed(*(tuple(_ratings(file, *columns)) for file, columns in files))
 
 
-def _ratings(file: Path, first: tuple[str, re.Pattern[str]], second: tuple[str, re.Pattern[str]]) -> Iterator[Rating]:
-    columns = [first[0], second[0], "agg_score"]
+def _ratings(file: Path, first: str, second: str) -> Iterator[Rating]:
+    columns = (first, second, "agg_score")
     for number, (one, other, score) in read_rows(file, columns, "take the file without '_raw' from the release"):
         where = f"{file}, row {number}"
-        ids = [_identifier(name, *column, where) for name, column in ((one, first), (other, second))]
-        yield Rating(ids[0], ids[1], _score(score, where))
+        yield Rating(_identifier(one, first, where), _identifier(other, second, where), _score(score, where))
 
 
-def _identifier(name: str, column: str, pattern: re.Pattern[str], where: str) -> str:
+def _identifier(name: str, column: str, where: str) -> str:
+    pattern = _IMAGE if column.startswith("image") else _CAPTION
     match = pattern.fullmatch(name)
     if match is None:
         raise DatasetError(f"{where}: {column} is {name!r}, expected a name as in {pattern.pattern!r}")

@@ -119,10 +119,9 @@ def read_image_bytes(uri: str) -> bytes:
     """
     if uri.startswith("scene://"):
         try:
-            seed, index = parse_scene_uri(uri)
+            return render_scene(*parse_scene_uri(uri))
         except ValueError as error:
             raise ImageError(f"not a scene: {error}") from error
-        return render_scene(seed, index)
     member = TarMember.parse(uri)
     what = f"archive: {member.tar}" if member else "object" if is_s3(uri) else "file"
     try:

@@ -36,7 +36,7 @@ def write_captions(n: int, rng: Random) -> Iterator[list[Word]]:
     )
     environment.filters.update(
         closed=lambda tree: _SLOT.sub("", tree),
-        modify=_modify,
+        modify=lambda tree, dependents: _SLOT.sub(lambda slot: f"{dependents} {slot[0]}", tree),
         without_determiner=_without_determiner,
         without_relation=_without_relation,
     )
@@ -130,10 +130,6 @@ def _head_noun(word: str, plural: bool) -> str:
 def _verb(lemma: str, tag: Literal["VB", "VBP", "VBZ", "VBG", "VBN"]) -> str:
     form = lemma if tag in ("VB", "VBP") else inflect(lemma, tag)
     return f"{form}/{tag}//{lemma}"
-
-
-def _modify(tree: str, dependents: str) -> str:
-    return _SLOT.sub(lambda slot: f"{dependents} {slot[0]}", tree)
 
 
 def _without_determiner(tree: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.datasets.scenes.captions import caption_scene
-from preprocessing.datasets.scenes.layout import SPLIT_STARTS, Scene, compose_scene, split_of
+from preprocessing.datasets.scenes.layout import SPLIT_STARTS, Scene, compose_scene
 from preprocessing.datasets.scenes.render import encode_png, render_pixels
 
 __all__ = ["Scene", "ScenesDataset", "compose_scene", "parse_scene_uri", "render_scene"]
@@ -19,13 +19,11 @@ def render_scene(seed: int, index: int) -> bytes:
 
 
 def parse_scene_uri(uri: str) -> tuple[int, int]:
-    """Return the (seed, index) of `scene://SEED/INDEX`; raise ValueError if it does not name a scene."""
+    """Return the (seed, index) of `scene://SEED/INDEX`; raise ValueError if it is another address."""
     match = _URI.fullmatch(uri)
     if match is None:
         raise ValueError(f"{uri!r} is not scene://SEED/INDEX with whole numbers")
-    seed, index = int(match[1]), int(match[2])
-    split_of(seed, index)
-    return seed, index
+    return int(match[1]), int(match[2])
 
 
 class ScenesDataset:
