@@ -51,13 +51,9 @@ class SceneGraph(NamedTuple):
     objects: tuple[SceneObject, ...] = ()
     relations: tuple[Relation, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what JSON writes as short lists, fields in the order of the classes above."""
-        return self._asdict()
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what :meth:`to_json` returned."""
+        """Read what JSON keeps of ``_asdict()``: short lists, fields in the order of the classes above."""
         objects = tuple(
             SceneObject._make((*fields, tuple(map(Attribute._make, attributes))))
             for *fields, attributes in data["objects"]

@@ -63,7 +63,7 @@ def parse_shard(spec: ParseSpec, nlp: Language, batch_size: int) -> GraphCounts:
     samples = []
     for key, record in records:
         captions = [
-            {**caption, "tokens": said.tokens, "graph": said.graph.to_json(), "problem": said.problem}
+            {**caption, "tokens": said.tokens, "graph": said.graph._asdict(), "problem": said.problem}
             for caption, said in zip(record["captions"], of_captions, strict=False)
         ]
         samples.append(Sample(key, {}, {**record, "captions": captions}))

@@ -154,17 +154,14 @@ class Vocabulary:
         inner = augment_tokens(ids_L[1:-1], rng, self.mask_id, len(self))
         return np.concatenate([ids_L[:1], inner, ids_L[-1:]])
 
-    def to_json(self) -> dict[str, Any]:
-        """Return ``word2idx``, ``idx2word`` (its keys are strings) and ``idx``, the number of entries, as released."""
-        return {
-            "word2idx": dict(self._ids),
-            "idx2word": {str(index): word for index, word in enumerate(self._words)},
-            "idx": len(self._words),
-        }
-
     def save(self, path: Path | str) -> None:
-        """Write the vocabulary as JSON in the released format; the bytes depend on the words alone."""
-        write_bytes_atomic(Path(path), json.dumps(self.to_json(), ensure_ascii=False).encode() + b"\n")
+        """Write the vocabulary as JSON in the released format; the bytes depend on the words alone.
+
+        It has ``word2idx``, ``idx2word`` (its keys are strings) and ``idx``, the number of entries.
+        """
+        word_of = dict(enumerate(self._words))
+        content = {"word2idx": self._ids, "idx2word": word_of, "idx": len(self._words)}
+        write_bytes_atomic(Path(path), json.dumps(content, ensure_ascii=False).encode() + b"\n")
 
     @classmethod
     def load(cls, path: Path | str) -> Self:

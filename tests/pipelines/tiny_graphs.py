@@ -34,7 +34,7 @@ def write_split(root: Path, images: int, seed: int) -> None:
             caption = {"caption_id": f"{image}#{number}", "text": " ".join(words)}
             captions.append(caption)
             parsed.append(
-                {**caption, "tokens": [f"{word} " for word in words], "graph": graph.to_json(), "problem": None}
+                {**caption, "tokens": [f"{word} " for word in words], "graph": graph._asdict(), "problem": None}
             )
         meta = {"image_id": str(image), "image": f"scene://0/{image}", "split": "train", "captions": captions}
         key = f"{image:08d}"

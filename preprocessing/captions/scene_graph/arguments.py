@@ -21,7 +21,6 @@ class Arguments:
         self._tree = tree
         self._heads = heads
         self._object = {token: index for index, token in enumerate(heads)}
-        self._groups: dict[int, list[int]] = {}
         self._subjects: dict[int, tuple[int, ...]] = {}
         self._stands_for: dict[int, tuple[int, ...]] = {}
         self.relativised: set[int] = set()
@@ -41,16 +40,13 @@ class Arguments:
 
     def members(self, token: int) -> list[int]:
         """Return a noun with those conjoined to it, ascending; at most GROUP_SIZE."""
-        found = self._groups.get(token)
-        if found is None:
-            found, waiting = [token], [token]
-            while waiting and len(found) < GROUP_SIZE:
-                conjuncts = self._tree.children_with(waiting.pop(), ("conj",))
-                nouns = [conjunct for conjunct in conjuncts if not self._tree.is_predicate(conjunct)]
-                found += nouns
-                waiting += nouns
-            found = self._groups[token] = sorted(found)[:GROUP_SIZE]
-        return found
+        found, waiting = [token], [token]
+        while waiting and len(found) < GROUP_SIZE:
+            conjuncts = self._tree.children_with(waiting.pop(), ("conj",))
+            nouns = [conjunct for conjunct in conjuncts if not self._tree.is_predicate(conjunct)]
+            found += nouns
+            waiting += nouns
+        return sorted(found)[:GROUP_SIZE]
 
     def things(self, token: int) -> tuple[int, ...]:
         """Return the objects that a noun and those conjoined to it name."""

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -18,20 +19,19 @@ _OTHER_FORMS = {"people": "person"}
 _BODY = 8
 
 
+@dataclass(frozen=True)
 class Taxonomy:
     """Nouns, verbs and adjectives with their most frequent senses (synsets), the most frequent first.
 
     `above` has for each synset, by its number, those directly above it: hypernyms; for an adjective the head of its
-    cluster of similar ones. `category` is the number of its file in WordNet: animals, artefacts, persons ...
+    cluster of similar ones. `category` is the number of its file in WordNet: animals, artefacts, persons ...; `senses`
+    has the numbers of a word's synsets.
     """
 
-    def __init__(
-        self, above: list[list[int]], category: list[int], senses: dict[WordKind, dict[str, list[int]]]
-    ) -> None:
-        self._above = above
-        self._category = category
-        self._senses = senses
-        self._relatives: dict[tuple[str, WordKind], tuple[frozenset[int], frozenset[int]]] = {}
+    above: list[list[int]]
+    category: list[int]
+    senses: dict[WordKind, dict[str, list[int]]]
+    _relatives: dict[tuple[str, WordKind], tuple[frozenset[int], frozenset[int]]] = field(default_factory=dict)
 
     def same_or_kind_of(self, one: str, other: str, kind: WordKind) -> bool:
         """Return whether the words are equal, share a synset, or one is a kind of the other at any distance."""
@@ -41,25 +41,25 @@ class Taxonomy:
 
     def same_category(self, one: str, other: str) -> bool:
         """Return whether the most frequent senses of two nouns are of one category, or WordNet lacks one of them."""
-        first = {self._category[senses[0]] for noun in (one, other) if (senses := self._find(noun, "noun"))}
+        first = {self.category[senses[0]] for noun in (one, other) if (senses := self._find(noun, "noun"))}
         return len(first) < 2
 
     def kinds(self, word: str) -> set[WordKind]:
         """Return the kinds of which WordNet knows a word to be."""
-        return {kind for kind in self._senses if self._find(word, kind)}
+        return {kind for kind in self.senses if self._find(word, kind)}
 
     def is_body_part(self, noun: str) -> bool:
         """Return whether the most frequent sense of a noun is of the body: "neck", "ponytail"."""
-        return [self._category[sense] for sense in self._find(noun, "noun")[:1]] == [_BODY]
+        return [self.category[sense] for sense in self._find(noun, "noun")[:1]] == [_BODY]
 
     def is_plural(self, word: str) -> bool:
         """Return whether WordNet knows a noun without its last "s" alone: "clouds", not "tennis"."""
-        nouns = self._senses["noun"]
+        nouns = self.senses["noun"]
         return word not in nouns and word.endswith("s") and word.removesuffix("s") in nouns
 
     def _find(self, word: str, kind: WordKind) -> list[int]:
         """Return the senses of a word; a plural ("jeans") that WordNet lacks has those of the singular."""
-        words = self._senses[kind]
+        words = self.senses[kind]
         word = _OTHER_FORMS.get(word, word)
         return words.get(word) or words.get(word.removesuffix("s"), [])
 
@@ -69,7 +69,7 @@ class Taxonomy:
             own = self._find(word, kind)
             found, waiting = set(own), list(own)
             while waiting:
-                higher = [synset for synset in self._above[waiting.pop()] if synset not in found]
+                higher = [synset for synset in self.above[waiting.pop()] if synset not in found]
                 found.update(higher)
                 waiting += higher
             self._relatives[word, kind] = (frozenset(own), frozenset(found))

@@ -63,7 +63,6 @@ def test_saved_and_loaded_alike(tmp_path: Path) -> None:
     vocabulary.save(tmp_path / "vocabulary.json")
     first = (tmp_path / "vocabulary.json").read_bytes()
     again = Vocabulary.load(tmp_path / "vocabulary.json")
-    assert again.to_json() == vocabulary.to_json()
     assert again.mask_id == vocabulary.mask_id
     again.save(tmp_path / "vocabulary.json")
     assert (tmp_path / "vocabulary.json").read_bytes() == first
@@ -77,7 +76,8 @@ def test_a_released_file_gets_its_mask(tmp_path: Path) -> None:
     assert vocabulary.encode("a dog") == [1, 5, 4, 2]
     assert len(vocabulary) == 7
     assert vocabulary.mask_id == 6
-    assert vocabulary.to_json() == released([*SPECIALS, "dog", "a", "<mask>"])
+    vocabulary.save(path)
+    assert json.loads(path.read_bytes()) == released([*SPECIALS, "dog", "a", "<mask>"])
 
 
 @pytest.mark.parametrize(
