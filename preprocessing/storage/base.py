@@ -1,11 +1,10 @@
-"""The protocol of a storage, files under names in a folder whether on a disk or on S3, and its errors; a local one."""
+"""A storage on a disk: files under names in a folder; what all storages have in common, on S3 too, and their errors."""
 
 import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from preprocessing.storage.atomic import link_atomic, open_atomic
 from preprocessing.storage.redaction import RedactedError
@@ -32,42 +31,19 @@ class Entry:
     version: str
 
 
-class Storage(Protocol):
-    """A folder, at an address. Names are relative to it; a file appears under its name when it is complete."""
-
-    address: str
-
-    def list(self, folder: str = "") -> Iterator[Entry]:
-        """Yield files in the folder or one inside it, at any depth, ordered by name."""
-
-    def find(self, name: str) -> Entry | None:
-        """Return a file's size and version, None if there is no such file."""
-
-    def read(self, name: str) -> bytes:
-        """Return the contents of a file; raise FileNotFoundError or StorageError."""
-
-    def download(self, name: str, path: Path) -> None:
-        """Copy a file to a local path, where it appears when it is complete and verified; raises as :meth:`read`."""
-
-    def upload(self, path: Path, name: str) -> None:
-        """Copy a local file to the storage: verified on return; after a StorageError what was there before still is."""
-
-    def copy(self, name: str, target: str) -> None:
-        """Give a file a second name, on the storage's side; neither name is written to afterwards."""
-
-    def delete(self, name: str) -> None:
-        """Remove a file if it is there."""
-
-
 class LocalStorage:
-    """A local folder, made when something is written; see :class:`~preprocessing.storage.base.Storage`."""
+    """A local folder, made when something is written; `preprocessing.storage.s3.S3Storage` has the same methods.
+
+    Names are relative to the folder; a file appears under its name when it is complete and verified, and what was there
+    before stays until then. Errors are FileNotFoundError and, on S3, StorageError.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.address = str(folder)
 
     def list(self, folder: str = "") -> Iterator[Entry]:
-        """Yield files at any depth by name; those whose name begins with a dot are being written."""
+        """Yield the files of a folder at any depth, by name, but those being written, which begin with a dot."""
         paths = (path for path in (self._folder / folder).rglob("*") if path.is_file() and path.name[0] != ".")
         for path in sorted(paths, key=lambda path: path.relative_to(self._folder).as_posix()):
             yield self._entry(path)
@@ -82,20 +58,20 @@ class LocalStorage:
         return (self._folder / name).read_bytes()
 
     def download(self, name: str, path: Path) -> None:
-        """Copy a file out."""
+        """Copy a file to a local path."""
         _copy(self._folder / name, path)
 
     def upload(self, path: Path, name: str) -> None:
-        """Copy a file in."""
+        """Copy a local file to the storage."""
         _copy(path, self._folder / name)
 
     def copy(self, name: str, target: str) -> None:
-        """Give a file a second name."""
+        """Give a file a second name, on the storage's side; neither name is written to afterwards."""
         (self._folder / target).parent.mkdir(parents=True, exist_ok=True)
         link_atomic(self._folder / name, self._folder / target)
 
     def delete(self, name: str) -> None:
-        """Remove a file."""
+        """Remove a file if it is there."""
         (self._folder / name).unlink(missing_ok=True)
 
     def _entry(self, path: Path) -> Entry:

@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import link_atomic, locked, sync_directory, write_json_atomic
-from preprocessing.storage.base import Storage, StorageError
+from preprocessing.storage.base import LocalStorage, StorageError
 from preprocessing.storage.opening import open_storage
+
+if TYPE_CHECKING:
+    from preprocessing.storage.s3 import S3Storage
 
 # Lists a folder's files, is written last and deleted first: without it the folder is not there.
 CONTENTS = "contents.json"
@@ -227,7 +231,7 @@ class Mirror:
                 self._storage.delete(f"{folder}/{name}")
 
     @property
-    def _storage(self) -> Storage:
+    def _storage(self) -> "LocalStorage | S3Storage":
         assert self.address is not None, "asked only if there is a storage"
         return open_storage(self.address)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from preprocessing.storage.address import is_s3, split_s3
-from preprocessing.storage.base import LocalStorage, Storage
+from preprocessing.storage.base import LocalStorage
 from preprocessing.storage.lease import FolderLock, Lease
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 1 << 20
 
 
-def open_storage(address: str) -> Storage:
+def open_storage(address: str) -> LocalStorage | S3Storage:
     """Return the storage at an address, ``s3://bucket/folder`` or a local folder; makes no request yet."""
     return _s3(address) if is_s3(address) else LocalStorage(Path(address))
 

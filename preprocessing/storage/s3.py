@@ -84,7 +84,7 @@ def _transfer() -> TransferConfig:
 
 
 class S3Storage:
-    """A bucket, ``s3://bucket``, or a folder in one; see :class:`~preprocessing.storage.base.Storage`.
+    """A bucket, ``s3://bucket``, or a folder in one; see :class:`~preprocessing.storage.base.LocalStorage`.
 
     botocore repeats requests that were throttled, reset or not answered, at a pace that adapts; its transfer manager
     gets a part again that was cut short. On top of that an object whose checksum is wrong is read or written again.

@@ -1,7 +1,6 @@
 """Whole models in one space, built from plain keyword arguments."""
 
-from vse_core.models.build import build_model
-from vse_core.models.bundle import load_model, load_weights, start_from
+from vse_core.models.build import build_model, load_model, load_weights, start_from
 from vse_core.models.model import Model, TwoTower
 
 __all__ = ["Model", "TwoTower", "build_model", "load_model", "load_weights", "start_from"]
