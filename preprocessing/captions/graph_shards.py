@@ -113,9 +113,7 @@ class GraphCounts(BaseModel):
             things = caption.graph.objects
             found = {
                 "objects": [thing.lemma for thing in things],
-                "attributes": [
-                    f"{attribute.lemma} {thing.lemma}" for thing in things for attribute in thing.attributes
-                ],
+                "attributes": [f"{a.lemma} {thing.lemma}" for thing in things for a in thing.attributes],
                 "relations": [relation.lemma for relation in caption.graph.relations],
             }
             for kind, lemmas in found.items():

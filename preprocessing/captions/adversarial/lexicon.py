@@ -18,7 +18,6 @@ VerbForm = Literal["preposition", "ing", "s", "base", "past"]
 _MIN_USES = 3
 _MIN_SHARE: dict[Frame, float] = {"indefinite": 0.1, "bare": 0.3, "plural": 0.02, "definite": 0.0}
 
-
 _EVERYWHERE = frozenset(WORD_LISTS["in_every_image"])
 
 

@@ -12,9 +12,7 @@ import numpy.typing as npt
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.randomness import Stream, sample_rng
-from preprocessing.shards.split_index import map_array, map_fields, save_array, save_fields
-
-_FIRST = "first_texts.npy"
+from preprocessing.shards.split_index import map_fields, save_fields
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +37,12 @@ class AdversarialPool:
     def save(self, directory: Path) -> None:
         """Write the arrays into a directory, which has no other tokens."""
         save_fields(self.tokens, directory)
-        save_array(directory / _FIRST, self.first_texts)
+        save_fields(self, directory)
 
     @classmethod
     def load(cls, directory: Path) -> Self:
         """Map the arrays that :meth:`save` has written."""
-        return cls(TokenTable(**map_fields(TokenTable, directory)), map_array(directory / _FIRST))
+        return cls(TokenTable(**map_fields(TokenTable, directory)), **map_fields(cls, directory, "tokens"))
 
     def draw(self, caption: int, epoch: int, seed: int, count: int) -> list[npt.NDArray[np.int32]]:
         """Return up to `count` of a caption's adversarial captions, each once; a function of (seed, epoch, caption)."""
