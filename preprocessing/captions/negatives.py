@@ -63,7 +63,7 @@ class NegativeSampler:
     def batch(self, captions_B: npt.NDArray[np.integer], epoch: int) -> dict[str, npt.NDArray[np.integer]]:
         """Return the components of these captions, by their numbers in the split, and their negatives in this epoch.
 
-        To what :meth:`ComponentTable.select` returns come, any of O, A and T may be 0:
+        There is what :meth:`ComponentTable.select` returns (any of O, A and T may be 0), and:
 
             object_negatives_ON: nouns that none of the image's captions names.
             pair_negatives_AN2: first those with another attribute, then those with another noun.
