@@ -1,7 +1,19 @@
-"""Folders of weights that bring code along."""
+"""Weights that bring code along."""
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
+
+
+class Hostile:
+    """Pickled, it is an order to make a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return os.makedirs, (str(self.folder),)
 
 
 def with_code_of_its_own(folder: Path, model_type: str) -> Path:

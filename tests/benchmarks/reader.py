@@ -1,4 +1,4 @@
-"""Speed of reading samples from shards: our random access against sequential readers of the same files, in one run.
+"""Speed of reading samples from shards: our random access against webdataset on the same files, in one run.
 
 Run: python tests/benchmarks/reader.py
 """
@@ -6,14 +6,12 @@ Run: python tests/benchmarks/reader.py
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import os
 import platform
 import shlex
 import statistics
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,21 +24,17 @@ import torch
 
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.captions.vocabulary import Vocabulary
-from preprocessing.loading.image_source import FeatureSource, SizeAugmentation
-from preprocessing.loading.loader import TrainLoader, image_batches
+from preprocessing.loading.image_source import FeatureSource
+from preprocessing.loading.loader import TrainLoader
 from preprocessing.loading.sampler import BatchSampler
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
 from preprocessing.storage.atomic import write_json_atomic
 
-SHAPES: dict[str, tuple[int, int, SizeAugmentation]] = {
-    "grid 49x1280": (49, 1280, "grid"),
-    "region 36x2048": (36, 2048, "region"),
-}
+ROWS, WIDTH = 49, 1280
 RESULTS = Path(__file__).with_name("results")
 SHARD_SIZE = 500
 BATCH = 128
-READ_BYTES = 1 << 20
 WORDS = ["a", "man", "woman", "dog", "in", "red", "shirt", "runs", "on", "the", "grass", "near", "water", "with", "two"]
 
 Way = Callable[[], int]
@@ -63,33 +57,6 @@ def make_shards(directory: Path, rows: int, width: int, images: int, shard_size:
         write_shard(directory / f"shard-{shard:05d}.tar", chunk, "benchmark")
 
 
-def raw_bytes(directory: Path, images: int) -> int:
-    """Read the tars from end to end into one buffer and look at nothing."""
-    buffer = bytearray(READ_BYTES)
-    for path in sorted(directory.glob("*.tar")):
-        with path.open("rb", buffering=0) as file:
-            while file.readinto(buffer):
-                pass
-    return images
-
-
-def stdlib_tar(directory: Path) -> int:
-    """Walk the tars in order with tarfile, decoding arrays and records."""
-    count = 0
-    for path in sorted(directory.glob("*.tar")):
-        with tarfile.open(path) as archive:
-            for member in archive:
-                file = archive.extractfile(member)
-                assert file is not None
-                data = file.read()
-                if member.name.endswith(".npy"):
-                    np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-                    count += 1
-                else:
-                    json.loads(data)
-    return count
-
-
 def webdataset_decode(directory: Path) -> int:
     """Read the shards as a user of webdataset does."""
     import webdataset
@@ -110,30 +77,25 @@ class Epochs:
         return sum(len(batch) for batch in self._loader.epoch(self._epoch))
 
 
-def ways_of_reading(directory: Path, images: int, size: SizeAugmentation) -> dict[str, Way]:
+def ways_of_reading(directory: Path, images: int) -> dict[str, Way]:
     """All that is compared, by name; each returns the number of samples it read."""
     reader = ShardReader(directory, "grid")
     vocabulary = Vocabulary.build((reader.meta(image)["captions"][0]["text"] for image in range(images)), min_count=1)
     sampler = BatchSampler(images, BATCH, seed=0)
-    source = FeatureSource(reader)
-
     tokens = TokenTable.encode(reader.texts(), vocabulary)
 
-    def loader(captions: bool, drop: SizeAugmentation, verify: bool = False) -> Epochs:
+    def loader(is_augmented: bool, verify: bool = False) -> Epochs:
         read = ShardReader(directory, "grid", verify=verify, index=reader.index)
-        images = FeatureSource(read, 0, drop)
-        return Epochs(TrainLoader(read, images, tokens, vocabulary, sampler, 0, 1, 0, captions))
+        images = FeatureSource(read, 0, "grid" if is_augmented else "none")
+        return Epochs(TrainLoader(read, images, tokens, vocabulary, sampler, 0, 1, 0, is_augmented))
 
     return {
-        "sequential raw bytes": lambda: raw_bytes(directory, images),
-        "sequential tarfile": lambda: stdlib_tar(directory),
         "sequential webdataset": lambda: webdataset_decode(directory),
-        "in order, image_batches": lambda: sum(len(lengths) for _, lengths in image_batches(source, BATCH)),
-        "random, TrainLoader": loader(False, "none"),
-        "random, TrainLoader, augmented": loader(True, size),
+        "random, TrainLoader": loader(False),
+        "random, TrainLoader, augmented": loader(True),
         # The first epoch of a process maps the shards, and compares each sample once.
-        "random, TrainLoader, augmented, first epoch": lambda: loader(True, size)(),
-        "random, TrainLoader, augmented, first epoch, every sample compared": lambda: loader(True, size, verify=True)(),
+        "random, TrainLoader, augmented, first epoch": lambda: loader(True)(),
+        "random, TrainLoader, augmented, first epoch, every sample compared": lambda: loader(True, verify=True)(),
     }
 
 
@@ -156,8 +118,6 @@ def measure(ways: dict[str, Way], images: int, repetitions: int) -> dict[str, di
             "lowest": round(min(values), 1),
             "highest": round(max(values), 1),
             "times_webdataset": round(middle[name] / middle["sequential webdataset"], 3),
-            "times_tarfile": round(middle[name] / middle["sequential tarfile"], 3),
-            "times_raw_bytes": round(middle[name] / middle["sequential raw bytes"], 3),
         }
         for name, values in rates.items()
     }
@@ -180,22 +140,17 @@ def main() -> None:
     """Measure and write the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--output", type=Path, default=RESULTS / "reader.json", help="JSON file for the result")
-    parser.add_argument("--images", type=int, default=2500, help="images of each kind")
+    parser.add_argument("--images", type=int, default=2500, help="images that are read")
     parser.add_argument("--repetitions", type=int, default=5)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     result: dict[str, Any] = {"command": shlex.join(["python", *sys.argv]), "machine_before": machine()}
     result |= {"images": arguments.images, "repetitions": arguments.repetitions, "batch": BATCH, "page_cache": "warm"}
-    for name, (rows, width, size) in SHAPES.items():
-        with tempfile.TemporaryDirectory() as temporary:
-            directory = Path(temporary)
-            make_shards(directory, rows, width, arguments.images)
-            megabytes = sum(path.stat().st_size for path in directory.glob("*.tar")) / 1e6
-            ways = ways_of_reading(directory, arguments.images, size)
-            result[name] = {
-                "megabytes": round(megabytes, 1),
-                "ways": measure(ways, arguments.images, arguments.repetitions),
-            }
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        make_shards(directory, ROWS, WIDTH, arguments.images)
+        ways = ways_of_reading(directory, arguments.images)
+        result[f"grid {ROWS}x{WIDTH}"] = {"ways": measure(ways, arguments.images, arguments.repetitions)}
     result["machine_after"] = machine()
     write_json_atomic(arguments.output, result)
     print(json.dumps(result, indent=1))

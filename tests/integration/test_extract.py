@@ -1,4 +1,4 @@
-"""Extraction end to end on Ray: images of every kind, any number of actors, and a driver that is killed."""
+"""Extraction end to end on Ray: images that cannot be read, any number of actors, and a driver that is killed."""
 
 from __future__ import annotations
 
@@ -114,17 +114,6 @@ def test_another_evaluation_split_leaves_the_training_split_alone(undisturbed: P
     assert extract.plan(other, {}).status == "partly done (10 of 11 shards)"
 
 
-def saved(folder: Path, name: str, change: Callable[[Path], None] | None = None) -> str:
-    Image.new("RGB", (40, 30), (200, 30, 30)).save(folder / name)
-    if change is not None:
-        change(folder / name)
-    return name
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:300])
-
-
 def flickr(folder: Path, captions: dict[str, list[str]]) -> list[str]:
     """Write the token file and the lists of a Flickr data set; returns the overrides that name it."""
     lines = [f"{name}#{index}\t{text}" for name, texts in captions.items() for index, text in enumerate(texts)]
@@ -140,21 +129,12 @@ def test_no_image_stops_the_stage_and_none_disappears(
 ) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
-    Image.new("L", (20, 20)).save(folder / "grey.png")
-    Image.new("CMYK", (20, 20)).save(folder / "cmyk.jpg")
-    Image.fromarray(np.full((20, 20), 40_000, np.uint16)).save(folder / "deep.png")
-    lines = {f"{width}x{height}.png": (width, height) for width, height in ((1, 5000), (5000, 1), (3000, 2))}
-    for name, size in lines.items():
+    sound, bad = ["sound.jpg", "line.png", "column.png"], ["text.jpg", "missing.jpg"]
+    for name, size in zip(sound, ((40, 30), (5000, 1), (1, 5000)), strict=True):
         Image.new("RGB", size).save(folder / name)
-    sound = [saved(folder, "sound.jpg"), "grey.png", "cmyk.jpg", "deep.png", *lines]
-    bad = [
-        saved(folder, "truncated.jpg", truncate),
-        saved(folder, "empty.jpg", lambda path: path.write_bytes(b"")),
-        saved(folder, "text.jpg", lambda path: path.write_text("no image") and None),
-        saved(folder, "missing.jpg", Path.unlink),
-    ]
+    (folder / "text.jpg").write_text("no image")
     captions = {name: ["a red square ."] * 2 for name in [*sound, *bad]} | {"sound.jpg": ["a red square .", " "]}
-    config = scenes(work_dir, *flickr(folder, captions), "training.batch_size=4")
+    config = scenes(work_dir, *flickr(folder, captions), "training.batch_size=2")
     run_stages(config, ["extract"])
     printed = capsys.readouterr().out
     plan = extract.plan(config, {})
@@ -163,17 +143,17 @@ def test_no_image_stops_the_stage_and_none_disappears(
         assert [reader.meta(image)["image_id"] for image in range(len(reader))] == sound
         fingerprint = StageDir(config.work_dir, f"extract/{split}", reader.fingerprint)
         manifest = fingerprint.read_manifest()
-        assert manifest["counts"]["records"] == 11
-        assert manifest["counts"]["images"] == 7
-        assert manifest["counts"]["captions"] == 13
+        assert manifest["counts"]["records"] == 5
+        assert manifest["counts"]["images"] == 3
+        assert manifest["counts"]["captions"] == 5
         assert {item["image_id"] for item in manifest["skipped"]} == {*bad, "sound.jpg"}
         assert all(item["reason"] for item in manifest["skipped"])
     assert "2 empty caption" in printed
     client = MlflowClient(config.tracking_uri)
     experiment = client.get_experiment_by_name(config.experiment.name)
     (run,) = client.search_runs([experiment.experiment_id], "tags.`vse.stage` = 'extract'")
-    assert run.data.metrics["extract/images"] == 14
-    assert run.data.metrics["extract/skipped"] == 10
+    assert run.data.metrics["extract/images"] == 6
+    assert run.data.metrics["extract/skipped"] == 6
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["skipped.json"]
 
 

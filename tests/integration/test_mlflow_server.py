@@ -76,15 +76,6 @@ def test_what_was_backed_up_comes_back(filled: dict[str, str], tmp_path: Path) -
     assert sql(filled, "SELECT to_regclass('later') IS NULL") == "t"
 
 
-def test_an_empty_database_takes_a_backup_without_further_ado(filled: dict[str, str], tmp_path: Path) -> None:
-    run(BACKUP, tmp_path, **filled)
-    (file,) = tmp_path.iterdir()
-    empty = {**filled, "PGDATABASE": f"{filled['PGDATABASE']}_copy"}
-    sql(filled, f"CREATE DATABASE {empty['PGDATABASE']}")
-    assert run(RESTORE, file, **empty).returncode == 0
-    assert sql(empty, "SELECT count(*) FROM runs") == "2"
-
-
 def test_a_backup_that_was_cut_short_changes_nothing(filled: dict[str, str], tmp_path: Path) -> None:
     run(BACKUP, tmp_path, **filled)
     (file,) = tmp_path.iterdir()

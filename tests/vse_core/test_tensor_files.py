@@ -14,6 +14,7 @@ import torch
 
 from preprocessing.features import weights
 from preprocessing.features.extractor import ExtractorError
+from tests.custom_code import Hostile
 from vse_core import tensor_files
 from vse_core.tensor_files import TensorFileError, read_tensor_file
 
@@ -66,6 +67,23 @@ def test_a_hostile_file_costs_nothing(tmp_path: Path, name: str, reader: str) ->
         assert tracemalloc.get_traced_memory()[1] < 2_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("form", ["zip", "legacy", "pickle"])
+def test_code_in_a_file_is_not_run(tmp_path: Path, form: str, reader: str) -> None:
+    made, file = tmp_path / "made", tmp_path / "hostile.pth"
+    content = {"model": [{}, {}], "opt": Hostile(made)}
+    if form == "pickle":
+        file.write_bytes(pickle.dumps(content, protocol=2))
+    else:
+        torch.save(content, file, _use_new_zipfile_serialization=form == "zip")
+    message = (
+        r"tensors alone \(it asks for 'os.makedirs'.* which no tensors need.*; nothing in (it|the file) was executed"
+    )
+    with pytest.raises((TensorFileError, ExtractorError), match=message):
+        READERS[reader](file)
+    assert not made.exists()
 
 
 @pytest.mark.parametrize("reader", READERS)

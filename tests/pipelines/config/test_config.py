@@ -149,15 +149,40 @@ MISTAKES = {
     "features={extractor: several, model_reads: butd, of: [{extractor: grid, weights: tiny_resnet}, "
     "{extractor: pyramid, weights: tiny_resnet}]}": "model_reads: 'butd' is not among grid, pyramid",
     "features.cpus_per_actor=1.0e+308": "features.cpus_per_actor: must be a number below 2^63",
+    "features.cpus_per_actor=" + "9" * 300: "must be a number below 2^63",
+    f"loss.all_negatives={'9' * 400} epochs": "must be a number below 2^63",
+    **{
+        f"{key}={'x' * 300}": "at most 255"
+        for key in ("features.weights", "parsing.pipeline", "work_dir", "storage.address")
+    },
+    "model.image={mlp: false, norm_rows: padded}": "no effect without the MLP",
+    "evaluation.protocols=[retrieval, cxc]": "the protocol cxc needs the folder of ",
+    "evaluation.first_images=9": "first_images: has no effect without one of the protocols attack",
+    "evaluation.protocols=[attack]": "retrieval comes first",
+    "evaluation.protocols=[retrieval, attack, attack]": "retrieval comes first",
     "work_dir=~nouser/x": "work_dir: ~nouser/x: this machine has no user 'nouser'",
     "name={": "--set name='{': is not YAML",
     "name=${VSE_TEST_UNSET}": "environment variable VSE_TEST_UNSET is not set",
 }
 
 
-@pytest.mark.parametrize(("override", "expected"), MISTAKES.items(), ids=str)
-def test_one_message_says_what_is_wrong(override: str, expected: str) -> None:
-    text = message(override)
+COMPONENTS = "{name: components, word_dim: 8, modifier_dim: 4, train_words: true, alpha: 1}"
+# What does not go together.
+CLASHES = {
+    ("model.image={projections: 2, mlp: false}", "model.image.views=3"): "or projections to 1",
+    ("model.image={projections: 2, mlp: false}", "model.image.mlp=true"): "or projections to 1",
+    (f"model.text={COMPONENTS}",): "go together",
+    ("preset=univse", "loss={name: infonce, temperature: 0.1, mask_same_image: false}"): "'unified' goes with",
+    ("preset=univse", "model.text.train_words=false"): "train_words: without word_vectors",
+    ("preset=univse", "loss.relation_negatives=[1, 2]"): "loss.relation_negatives.2: is missing",
+}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"), [*(((one,), text) for one, text in MISTAKES.items()), *CLASHES.items()], ids=str
+)
+def test_one_message_says_what_is_wrong(overrides: tuple[str, ...], expected: str) -> None:
+    text = message(*overrides)
     assert expected in text
     assert "\n" not in text
 
@@ -188,16 +213,6 @@ def test_hostile_yaml_is_one_message(tmp_path: Path, text: str) -> None:
         assert "is not YAML" in told
         assert "\n" not in told
         assert len(told) < 700
-
-
-@pytest.mark.parametrize("key", ["features.weights", "parsing.pipeline", "work_dir", "storage.address"])
-def test_names_that_no_file_can_have(key: str) -> None:
-    assert "at most 255" in message(f"{key}={'x' * 300}")
-
-
-def test_numbers_and_durations_of_any_length_are_one_message() -> None:
-    assert "must be a number below 2^63" in message(f"loss.all_negatives={'9' * 400} epochs")
-    assert "must be a number below 2^63" in message("features.cpus_per_actor=" + "9" * 300)
 
 
 def test_several_problems_are_told_together() -> None:
@@ -280,11 +295,16 @@ def test_parts_of_presets_are_no_presets(tmp_path: Path, monkeypatch) -> None:
         layers.preset_layers("_one")
 
 
-def test_projections_are_views() -> None:
-    for other in ("model.image.views=3", "model.image.mlp=true"):
-        assert "or projections to 1" in message("model.image={projections: 2, mlp: false}", other)
-    assert "no effect without the MLP" in message("model.image={mlp: false, norm_rows: padded}")
-    load_config(None, ["model.image={projections: 2, mlp: false}"])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["model.image={projections: 2, mlp: false}"],
+        ["evaluation.protocols=[retrieval, cxc]", "evaluation.cxc=/data/x"],
+        ["evaluation.protocols=[retrieval, attack]", "evaluation.first_images=9"],
+    ],
+)
+def test_what_goes_together_is_taken(overrides: list[str]) -> None:
+    load_config(None, overrides)
 
 
 def test_a_removed_setting_may_be_off() -> None:
@@ -301,15 +321,6 @@ def test_every_aggregator_can_be_configured(name: str) -> None:
     build_pooling(dim=8, **options)
 
 
-def test_the_parts_of_univse_go_together() -> None:
-    components = "{name: components, word_dim: 8, modifier_dim: 4, train_words: true, alpha: 1}"
-    assert "go together" in message(f"model.text={components}")
-    assert "'unified' goes with" in message(
-        "preset=univse", "loss={name: infonce, temperature: 0.1, mask_same_image: false}"
-    )
-    assert "train_words: without word_vectors" in message("preset=univse", "model.text.train_words=false")
-
-
 def test_graphs_are_read_where_something_needs_them() -> None:
     assert not load_config(None).reads_graphs
     assert load_config(None, ["preset=univse"]).kind.reads_graphs
@@ -317,26 +328,8 @@ def test_graphs_are_read_where_something_needs_them() -> None:
     evaluated = load_config(None, ["evaluation.protocols=[retrieval, attack]"])
     assert evaluated.reads_graphs
     assert not evaluated.kind.reads_graphs
-
-
-def test_crisscrossed_captions_need_their_folder() -> None:
-    assert "the protocol cxc needs the folder of " in message("evaluation.protocols=[retrieval, cxc]")
-    assert load_config(None, ["evaluation.protocols=[retrieval, cxc]", "evaluation.cxc=/data/x"]).evaluation.cxc
-
-
-def test_settings_of_other_protocols_have_no_effect() -> None:
-    assert "first_images: has no effect without one of the protocols attack" in message("evaluation.first_images=9")
-    load_config(None, ["evaluation.protocols=[retrieval, attack]", "evaluation.first_images=9"])
-
-
-def test_embeddings_are_enough_for_published_retrieval() -> None:
     assert not load_config(None, ["evaluation.protocols=[retrieval, coco_1k, msr_vtt]"]).reads_graphs
     assert load_config(None, ["evaluation.protocols=[retrieval, coco_1k, dependencies]"]).reads_graphs
-
-
-def test_protocols_begin_with_retrieval() -> None:
-    assert "retrieval comes first" in message("evaluation.protocols=[attack]")
-    assert "retrieval comes first" in message("evaluation.protocols=[retrieval, attack, attack]")
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -346,6 +339,7 @@ def test_every_loss_can_be_configured(name: str) -> None:
         "triplet": {"margin": 0.2, "reduction": "sum", "all_negatives": "1 epoch"},
         "multi_view": {"margin": 0.2, "reduction": "sum", "all_negatives": "1 epoch"},
         "infonce": {"temperature": 0.05},
+        "complementary": {"trusting": "1 epoch"},
     }.get(name, {})
     systems = {"unified": "univse", "vse_c": "vse_c", "hierarchical": "hgr_infty"}
     overrides = [f"preset={systems[name]}"] if name in systems else [f"loss={settings}".replace("True", "true")]
@@ -386,8 +380,3 @@ def test_messages_about_an_address_do_not_show_its_password(override: str, expec
         load_config(None, [override])
     assert expected in str(caught.value)
     assert "nted" not in str(caught.value)
-
-
-def test_a_list_that_is_too_short_is_one_problem() -> None:
-    text = message("preset=univse", "loss.relation_negatives=[1, 2]")
-    assert "loss.relation_negatives.2: is missing" in text

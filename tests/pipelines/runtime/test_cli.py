@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,14 @@ from pipelines.runtime.cli import CommandParser, console, guarded, number_in, sa
 from pipelines.runtime.stage import StageError
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def handler() -> Iterator[None]:
+    """Keep this process's own handler of SIGTERM."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 def call(folder: Path, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -81,28 +90,24 @@ def test_how_a_command_ends(
     def has_a_fault() -> None:
         raise ZeroDivisionError("a\nb")
 
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        assert guarded(lambda: None) == 0
-        assert guarded(fails) == 1
-        assert capsys.readouterr().err == "error: what to do\n"
-        assert guarded(finds_the_disk_full) == 1
-        assert "No space left on device: '/data/x.json': make room there" in capsys.readouterr().err
-        assert guarded(is_terminated) == 130
-        assert "run the same command again" in capsys.readouterr().err
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        assert guarded(has_a_fault) == 70
-        message = capsys.readouterr().err
-        (details,) = tmp_path.iterdir()
-        assert message == f"internal error (ZeroDivisionError: a b): please report it; details in {details}\n"
-        assert "Traceback" in details.read_text()
-        assert details.stat().st_mode & 0o077 == 0
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
-        assert guarded(has_a_fault) == 70
-        assert "please report it; details:" in (message := capsys.readouterr().err)
-        assert "ZeroDivisionError: a" in message
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    assert guarded(lambda: None) == 0
+    assert guarded(fails) == 1
+    assert capsys.readouterr().err == "error: what to do\n"
+    assert guarded(finds_the_disk_full) == 1
+    assert "No space left on device: '/data/x.json': make room there" in capsys.readouterr().err
+    assert guarded(is_terminated) == 130
+    assert "run the same command again" in capsys.readouterr().err
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert guarded(has_a_fault) == 70
+    message = capsys.readouterr().err
+    (details,) = tmp_path.iterdir()
+    assert message == f"internal error (ZeroDivisionError: a b): please report it; details in {details}\n"
+    assert "Traceback" in details.read_text()
+    assert details.stat().st_mode & 0o077 == 0
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
+    assert guarded(has_a_fault) == 70
+    assert "please report it; details:" in (message := capsys.readouterr().err)
+    assert "ZeroDivisionError: a" in message
 
 
 SAY = "from pipelines.runtime.cli import run_command, say; run_command(lambda: say('x' * 1000))"
@@ -162,9 +167,5 @@ def test_a_machine_that_is_too_small_is_no_internal_error(
     def fails() -> None:
         raise error
 
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        assert guarded(fails) == 1
-        assert capsys.readouterr().err.startswith(expected)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    assert guarded(fails) == 1
+    assert capsys.readouterr().err.startswith(expected)

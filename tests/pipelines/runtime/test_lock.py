@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -128,12 +127,3 @@ def test_waiting_ends_when_the_folder_is_free(
     said = capsys.readouterr().err
     assert said.startswith(f"waiting: {tmp_path} is being worked on by process {os.getpid()} on ")
     assert said.count("\n") == 1
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(1000):
-        if condition():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it has not happened in ten seconds")

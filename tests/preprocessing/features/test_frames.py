@@ -79,19 +79,8 @@ def test_a_video_cut_short_is_told(container: str) -> None:
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "damaged video"),
-        (b"no video at all" * 100, "damaged video"),
-    ],
-)
-def test_what_is_no_video(data: bytes, reason: str) -> None:
-    with pytest.raises(ImageError, match=reason):
-        decode_frames(data, 4)
-
-
-def test_sound_alone_is_no_video() -> None:
+def sound() -> bytes:
+    """A file of sound alone."""
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="wav") as output:
         stream: Any = output.add_stream("pcm_s16le", rate=8000, layout="mono")
@@ -99,8 +88,16 @@ def test_sound_alone_is_no_video() -> None:
         frame.rate = 8000
         for packet in [*stream.encode(frame), *stream.encode()]:
             output.mux(packet)
-    with pytest.raises(ImageError, match="has no video stream"):
-        decode_frames(buffer.getvalue(), 4)
+    return buffer.getvalue()
+
+
+def test_what_is_no_video(tmp_path: Path) -> None:
+    cases = {b"": "damaged video", b"no video at all" * 100: "damaged video", sound(): "has no video stream"}
+    for data, reason in cases.items():
+        with pytest.raises(ImageError, match=reason):
+            decode_frames(data, 4)
+    with pytest.raises(ImageError, match="no such file"):
+        build_extractor("frames", weights=TINY_RESNET, seed=0).load(str(tmp_path / "gone.mp4"))
 
 
 def test_a_frame_is_the_average_of_its_cells(tmp_path: Path) -> None:
@@ -117,9 +114,3 @@ def test_a_frame_is_the_average_of_its_cells(tmp_path: Path) -> None:
         np.testing.assert_allclose(row, cells.astype(np.float32).mean(0), rtol=4e-3, atol=2e-3)
     assert extractor.name == "frames"
     assert extractor.identity() == {**grid.identity(), "extractor": "frames", "frames": 3}
-
-
-def test_files_and_options_that_cannot_be_used(tmp_path: Path) -> None:
-    extractor = build_extractor("frames", weights=TINY_RESNET, seed=0)
-    with pytest.raises(ImageError, match="no such file"):
-        extractor.load(str(tmp_path / "gone.mp4"))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageFile
+from PIL import Image
 
 from preprocessing.datasets.scenes import render_scene
 from preprocessing.features.images import (
@@ -254,10 +254,6 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
 def test_scenes_are_rendered() -> None:
     assert read_image_bytes("scene://3/4") == render_scene(3, 4)
     assert load_image("scene://3/4").size == (128, 128)
-
-
-def test_truncated_images_are_never_completed_silently() -> None:
-    assert ImageFile.LOAD_TRUNCATED_IMAGES is False
 
 
 @pytest.mark.parametrize("format_name", ["JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF"])

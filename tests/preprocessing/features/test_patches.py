@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
-    Dinov2WithRegistersConfig,
-    Dinov2WithRegistersModel,
     ResNetConfig,
-    SiglipVisionConfig,
-    SiglipVisionModel,
     ViTConfig,
     ViTImageProcessor,
     ViTMAEConfig,
@@ -95,26 +91,6 @@ def test_patches_lie_on_the_grid_of_the_pixels(tmp_path: Path) -> None:
 )
 def test_the_grid_of_a_transformers_tokens(tokens: int, pixels: tuple[int, int], grid: tuple[int, int]) -> None:
     assert patch_grid(tokens, *pixels) == grid
-
-
-def test_registers_are_no_patches(tmp_path: Path) -> None:
-    sizes = {name: size for name, size in SIZES.items() if name != "intermediate_size"}
-    model = Dinov2WithRegistersModel(Dinov2WithRegistersConfig(**sizes, num_register_tokens=4))
-    extractor = build_extractor("patches", weights=str(saved(model, tmp_path)))
-    (found, *_) = arrays(extractor, [extractor.load(uri) for uri in SCENES])
-    expected = tokens(model, extractor)[0]
-    assert expected.shape == (1 + 4 + 9, 16)
-    np.testing.assert_allclose(found, expected[[0, *range(5, 14)]], rtol=2e-3, atol=2e-3)
-
-
-def test_a_model_without_a_class_token(tmp_path: Path) -> None:
-    model = SiglipVisionModel(SiglipVisionConfig(**SIZES))
-    folder = saved(model, tmp_path)
-    with pytest.raises(ExtractorError, match="9 tokens, all of them patches; set class_token to false"):
-        build_extractor("patches", weights=str(folder))
-    extractor = build_extractor("patches", weights=str(folder), class_token=False)
-    (found, *_) = arrays(extractor, [extractor.load(uri) for uri in SCENES])
-    np.testing.assert_allclose(found, tokens(model, extractor)[0], rtol=2e-3, atol=2e-3)
 
 
 def test_a_cnn_is_refused(tmp_path: Path) -> None:

@@ -92,9 +92,6 @@ def test_an_entry_of_an_hdf5_file(tmp_path: Path) -> None:
 )
 def test_of_a_large_set_vectors_are_spread_evenly(file: Path, most: int, rows: list[int]) -> None:
     """Four vectors; 1.5, the middle of three, is rounded to the even neighbour, as numpy does."""
-    found = build_extractor("precomputed", largest_set=most).load(f"{file}#3")
-    np.testing.assert_array_equal(found, np.load(file)[3][rows].astype(np.float16))
-
-
-def test_the_largest_set_is_part_of_the_identity() -> None:
-    assert build_extractor("precomputed", largest_set=20).identity()["largest_set"] == 20
+    extractor = build_extractor("precomputed", largest_set=most)
+    np.testing.assert_array_equal(extractor.load(f"{file}#3"), np.load(file)[3][rows].astype(np.float16))
+    assert extractor.identity()["largest_set"] == most

@@ -13,7 +13,6 @@ from preprocessing.extraction.extract import ShardSpec, extract_shard
 from preprocessing.features import TINY_RESNET, build_extractor
 from preprocessing.features import extractor as extractor_module
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.images import ImageError
 from preprocessing.shards.reader import ShardReader
 
 NETWORK = {"weights": TINY_RESNET, "seed": 0}
@@ -67,12 +66,6 @@ def test_all_stand_under_one_key_with_their_companions(tmp_path: Path) -> None:
     assert shapes == [(36, 192), (30, 192), (3, 64)]
     read = webdataset.WebDataset(str(spec.path), shardshuffle=False).decode()
     assert [item["boxes.npy"].shape for item in read] == [(3, 4)] * 3
-
-
-def test_an_image_that_one_cannot_use_is_skipped_for_all() -> None:
-    extractor = build_extractor("several", of=PARTS)
-    with pytest.raises(ImageError, match="no such file"):
-        extractor.load("/no/such.jpg")
 
 
 def test_what_cannot_stand_together_is_refused() -> None:

@@ -189,21 +189,6 @@ def test_the_loss_is_the_triplet_loss_of_the_mean_of_the_levels(mask: bool) -> N
     )
 
 
-def test_it_can_be_learned() -> None:
-    model = tiny_levels()
-    inputs, _ = levels_batch(6, 4)
-    loss, ids = HierarchicalLoss(), torch.arange(6)
-    optimizer = torch.optim.Adam(model.parameters(), 0.01)
-    totals = []
-    for _ in range(60):
-        result = loss(*model(*inputs), ids)
-        optimizer.zero_grad()
-        result.total.backward()
-        optimizer.step()
-        totals.append(result.total.item())
-    assert totals[-1] < 0.1 * totals[0]
-
-
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(ValueError, match="text encoder 'role_graphs' has no option 'directions'"):
         build_model(6, 20, 8, LEVELS, ROLE_GRAPHS | {"directions": 1})

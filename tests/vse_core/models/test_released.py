@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -206,30 +204,3 @@ def test_damaged_and_absent_files_are_refused(tmp_path: Path, capsys: pytest.Cap
         error = capsys.readouterr().err
         assert error.startswith(f"error: {tmp_path / name} cannot be read as tensors alone")
         assert error.count("\n") == 1
-
-
-class Hostile:
-    """Pickled, it is an order to make a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
-        return os.makedirs, (str(self.folder),)
-
-
-@pytest.mark.parametrize("form", ["zip", "legacy", "pickle"])
-def test_a_hostile_file_is_refused_and_not_executed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
-) -> None:
-    trace, file = tmp_path / "executed", tmp_path / "hostile.pth"
-    content = {"model": [{}, {}], "opt": Hostile(trace)}
-    if form == "pickle":
-        file.write_bytes(pickle.dumps(content, protocol=2))
-    else:
-        torch.save(content, file, _use_new_zipfile_serialization=form == "zip")
-    assert main([str(file), "--out", str(tmp_path / "out")]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: {file} cannot be read as tensors alone (it asks for 'os.makedirs'")
-    assert "which no tensors need); nothing in it was executed" in error
-    assert not trace.exists()

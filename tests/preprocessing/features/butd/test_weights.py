@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -89,25 +87,6 @@ def test_all_that_does_not_fit_is_told(tmp_path: Path, state: State) -> None:
     assert 'Unexpected key(s) in state_dict: "backbone.res5.0.conv1.weight"' in message
     assert f"size mismatch for {BOX}.cls_score.bias" in message
     assert "unc-nlp/frcnn-vg-finetuned" in message
-
-
-class Hostile:
-    """Creates a file when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.path),)
-
-
-@pytest.mark.parametrize("name", ["weights.pth", "weights.bin"])
-def test_code_in_a_file_is_not_run(tmp_path: Path, name: str) -> None:
-    content = {"model": {"backbone.stem.conv1.weight": Hostile(tmp_path / "harm")}}
-    torch.save(content, tmp_path / name)
-    with pytest.raises(ExtractorError, match="nothing in the file was executed"):
-        load_weights(tiny_detector(), str(tmp_path / name))
-    assert not (tmp_path / "harm").exists()
 
 
 @pytest.mark.parametrize(
