@@ -13,9 +13,7 @@ between pairs of training images, with training captions as queries.
 from __future__ import annotations
 
 import argparse
-import shlex
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -23,7 +21,7 @@ from typing import Any
 
 import faiss
 import torch
-from reader import RESULTS, machine
+from reader import RESULTS, origin
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -108,7 +106,7 @@ def main() -> None:
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
     galleries = [read(path) for path in given.vectors]
-    result: dict[str, Any] = {"command": shlex.join(["python", *sys.argv]), "machine": machine(), "forms": {}}
+    result: dict[str, Any] = {**origin(), "forms": {}}
     result |= {"models": len(galleries), "dim": galleries[0][0].images_BKD.shape[-1]}
     for form in FORMS:
         found = quality(galleries, form) | cost(galleries[0][1], form, EXACT, given.queries)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import statistics
 import sys
 import time
@@ -28,7 +27,7 @@ import torch
 from efficiency_plot import draw
 from pooling import BATCH as SETS
 from pooling import DIM, REGIONS, inference, make_sets
-from reader import RESULTS, machine
+from reader import RESULTS, origin
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
@@ -313,12 +312,7 @@ def main() -> None:
     there = json.loads(given.output.read_text(encoding="utf-8")) if given.output.is_file() else {}
     result: dict[str, Any] = {**there, "unit": "milliseconds by the clock, medians"}
     for part in given.part or PARTS:
-        result[part] = {
-            "command": shlex.join(["python", *sys.argv]),
-            "threads": given.threads,
-            "machine": machine(),
-            "result": PARTS[part](given),
-        }
+        result[part] = {**origin(), "threads": given.threads, "result": PARTS[part](given)}
         write_json_atomic(given.output, result)
     print_tables(result)
     draw(result).savefig(given.output.with_suffix(".png"), dpi=150, bbox_inches="tight")

@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import shlex
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from reader import RESULTS, machine
+from reader import RESULTS, origin
 from torch import Tensor, nn
 
 from preprocessing.storage.atomic import write_json_atomic
@@ -203,13 +201,7 @@ def main() -> None:
     there = json.loads(arguments.output.read_text(encoding="utf-8")) if arguments.output.is_file() else {}
     result: dict[str, Any] = {**there, "unit": "seconds; MB of 10**6 bytes"}
     for part in arguments.part or parts:
-        command = shlex.join(["python", *sys.argv])
-        result[part] = {
-            "command": command,
-            "threads": arguments.threads,
-            "machine": machine(),
-            "result": parts[part](arguments),
-        }
+        result[part] = {**origin(), "threads": arguments.threads, "result": parts[part](arguments)}
         print(part, json.dumps(result[part]["result"], indent=1), flush=True)
         write_json_atomic(arguments.output, result)
 

@@ -15,17 +15,16 @@ import argparse
 import json
 import multiprocessing
 import os
-import platform
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from reader import RESULTS, origin
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime import cluster
@@ -35,7 +34,6 @@ from preprocessing.features import build_extractor
 from preprocessing.storage.atomic import write_json_atomic
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = Path(__file__).with_name("results") / "extraction.json"
 
 
 class NoTracker:
@@ -146,7 +144,7 @@ def main() -> None:
     arguments.add_argument("--data", type=Path, default=Path(os.environ.get("VSE_DATA") or ROOT / "../shared/data"))
     arguments.add_argument("--loop", type=int, default=400, help="photographs of a bare loop")
     arguments.add_argument("--many", type=int, default=7000, help="photographs of the stage whose speed is compared")
-    arguments.add_argument("--output", type=Path, default=RESULTS)
+    arguments.add_argument("--output", type=Path, default=RESULTS / "extraction.json")
     options = arguments.parse_args()
     data, cores = options.data.resolve(), cluster.local_cpus()
     with tempfile.TemporaryDirectory() as name:
@@ -155,16 +153,7 @@ def main() -> None:
         cluster.connect(loop.ray.address)
         by_actors = {actors: compare(data, folder, loop, actors, options.many) for actors in sorted({1, cores})}
         cluster.disconnect()
-    result: dict[str, Any] = {
-        "command": f"python {' '.join(sys.argv)}",
-        "by_actors": by_actors,
-    }
-    result |= {
-        "cores": cores,
-        "machine": platform.machine(),
-        "versions": {name: version(name) for name in ("ray", "torch", "transformers", "pillow")},
-    }
-    options.output.parent.mkdir(exist_ok=True)
+    result = {**origin(), "by_actors": by_actors, "cores": cores}
     write_json_atomic(options.output, result)
     sys.stdout.write(json.dumps(result, indent=1) + "\n")
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from reader import RESULTS, machine
+from reader import RESULTS, origin
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import ViTConfig, ViTImageProcessor
@@ -150,7 +148,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     arguments = parser.parse_args()
     photographs = sorted(str(path) for path in arguments.photographs.glob("*.jpg"))
-    result: dict[str, Any] = {"command": shlex.join(["python", *sys.argv]), "machine": machine()}
+    result = origin()
     result["device"] = torch.cuda.get_device_name()
     result["recurrences"] = recurrences(arguments.rounds)
     result["extraction"] = extraction(photographs, arguments.batch, arguments.rounds)

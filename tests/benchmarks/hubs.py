@@ -11,9 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import statistics
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from typing import Any
 import torch
 from corrected import Vectors, gain, keep_both, summarized
 from leaderboard import CONFIGS, DATA, FEATURES, ROWS, Row
-from reader import RESULTS, machine
+from reader import RESULTS, origin
 from safetensors.torch import load_file, save_file
 
 from pipelines.config import PipelineConfig, load_config
@@ -125,7 +123,7 @@ def main() -> None:
     os.environ |= {} if options.minilm is None else {"VSE_MINILM": options.minilm}
     work, kept = options.directory.resolve(), options.directory.resolve() / "vectors"
     result = json.loads(OUTPUT.read_text(encoding="utf-8")) if OUTPUT.is_file() else {"features": {}}
-    result |= {"command": shlex.join(["python", *sys.argv]), "machine": machine()}
+    result |= origin()
     rows = {name: row for name, row in ROWS.items() if options.minilm is not None or not row.reads_minilm}
     for features in FEATURES:
         of_features = result["features"].setdefault(features, {})

@@ -13,7 +13,6 @@ import argparse
 import io
 import json
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet
-from reader import RESULTS, machine
+from reader import RESULTS, origin
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation.named_models import NamedModel, evaluate_models
@@ -252,7 +251,7 @@ def main(board: Board) -> None:
     result: dict[str, Any] = (
         json.loads(board.output.read_text(encoding="utf-8")) if board.output.is_file() else {"features": {}}
     )
-    result |= {"command": shlex.join(["python", *sys.argv]), "machine": machine(), "set_for_all": arguments.set}
+    result |= {**origin(), "set_for_all": arguments.set}
     wanted = [
         (seed, features, name)
         for seed in range(arguments.seeds)

@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import shlex
-import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +20,7 @@ import numpy as np
 import torch
 from corrected import Vectors, keep_both
 from leaderboard import LEADERBOARD
-from reader import RESULTS, machine
+from reader import RESULTS, origin
 from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor, nn
 
@@ -166,7 +164,7 @@ def main() -> None:
     path = RESULTS / "linear_cca.json"
     record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     rows = measure(load_config(arguments.config, arguments.set), arguments.features, arguments.minilm)
-    record[arguments.features] = {"command": shlex.join(["python", *sys.argv]), "machine": machine(), "rows": rows}
+    record[arguments.features] = {**origin(), "rows": rows}
     write_json_atomic(path, record)
 
 

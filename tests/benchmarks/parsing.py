@@ -29,7 +29,7 @@ from typing import Any
 # Ray gives an actor of one CPU one thread. Read when numpy is imported.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-from reader import RESULTS, machine
+from reader import RESULTS, origin
 from spacy.language import Language
 
 from preprocessing.captions.graph_shards import ParseSpec, parse_shard
@@ -71,12 +71,11 @@ def main() -> None:
     records = list(dataset.records("dev"))
     captions = {caption.caption_id: caption.text for record in records for caption in record.captions}
     result = {
-        "command": f"python {' '.join(sys.argv)}",
+        **origin(),
         "captions": len(captions),
         "one_core": speed(records, list(captions.values()), nlp, arguments.rounds, cores=1),
         "two_cores": speed(records, list(captions.values()), nlp, arguments.rounds, cores=2),
         "quality": {path.stem: quality(annotated, nlp, path) for path in (GOLD, DEVELOPMENT, HELD_OUT)},
-        "machine": machine(),
     }
     write_json_atomic(RESULTS / "parsing.json", result)
     sys.stdout.write(json.dumps(result, indent=1) + "\n")

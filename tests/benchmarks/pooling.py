@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from reader import RESULTS, machine
+from reader import RESULTS, machine, origin
 from torch import Tensor, nn
 
 from preprocessing.storage.atomic import write_json_atomic
@@ -124,7 +122,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    result: dict[str, Any] = {"command": shlex.join(["python", *sys.argv]), "machine_before": machine()}
+    result = origin()
     result |= {"rounds": arguments.rounds, "unit": "milliseconds of CPU time of one thread"}
     result["gpo"] = gpo_against_straightforward(arguments.rounds)
     result["views"] = views_against_one(arguments.rounds)

@@ -13,9 +13,7 @@ import argparse
 import itertools
 import json
 import math
-import shlex
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from reader import RESULTS, machine
+from reader import RESULTS, origin
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torchvision.models import resnet101
@@ -348,7 +346,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device, sizes = torch.device(arguments.device), TINY if arguments.tiny else Sizes()
     name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
-    measured: dict[str, Any] = {"device": name, "command": shlex.join(["python", *sys.argv]), "machine": machine()}
+    measured: dict[str, Any] = {"device": name, **origin()}
     output = arguments.output
     result = json.loads(output.read_text(encoding="utf-8")) if output.is_file() else {"presets": {}}
     for preset in PRESETS:

@@ -123,6 +123,11 @@ def measure(ways: dict[str, Way], images: int, repetitions: int) -> dict[str, di
     }
 
 
+def origin() -> dict[str, Any]:
+    """Return the command and the machine of the figures."""
+    return {"command": shlex.join(["python", *sys.argv]), "machine": machine()}
+
+
 def machine() -> dict[str, Any]:
     """Describe the machine and the data of the figures."""
     return {
@@ -132,7 +137,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "nice": os.nice(0),
         "load_average": [round(load, 2) for load in os.getloadavg()],
-        "versions": {name: version(name) for name in ("numpy", "torch", "webdataset")},
+        "versions": {name: version(name) for name in ("numpy", "pillow", "ray", "torch", "transformers", "webdataset")},
     }
 
 
@@ -144,7 +149,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    result: dict[str, Any] = {"command": shlex.join(["python", *sys.argv]), "machine_before": machine()}
+    result = origin()
     result |= {"images": arguments.images, "repetitions": arguments.repetitions, "batch": BATCH, "page_cache": "warm"}
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)

@@ -14,7 +14,6 @@ import argparse
 import http.client
 import json
 import multiprocessing
-import shlex
 import statistics
 import sys
 import time
@@ -28,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # after this folder, whose neighbours are imported by their own names
 
 import torch  # noqa: E402
-from reader import RESULTS, machine  # noqa: E402
+from reader import RESULTS, origin  # noqa: E402
 
 from pipelines.retrieval.options import default_tracking_uri  # noqa: E402
 from pipelines.retrieval.search_model import SearchModel, load_search_model  # noqa: E402
@@ -141,7 +140,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0, help="of each measurement")
     parser.add_argument("--output", type=Path, default=RESULTS / "serving.json")
     options = parser.parse_args()
-    result = {"command": shlex.join(["python", *sys.argv]), "machine": machine(), **measure(options)}
+    result = {**origin(), **measure(options)}
     runs = json.loads(options.output.read_text(encoding="utf-8")) if options.output.exists() else []
     runs.append(result)
     write_json_atomic(options.output, runs)

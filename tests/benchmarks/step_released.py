@@ -15,7 +15,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import shlex
 import statistics
 import sys
 import time
@@ -27,7 +26,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from reader import RESULTS, machine
+from reader import RESULTS, origin
 from torch import Tensor, nn
 
 from pipelines.runtime.cluster import KEEP_MEMORY
@@ -158,8 +157,7 @@ def main() -> None:
         for label, size in SIZES.items()
         for threads in ((1, 2) if device == "cpu" else (1,))
     }
-    command = shlex.join(["python", *sys.argv])
-    measured = {"command": command, "machine": machine(), "rounds": arguments.rounds, "rows": rows}
+    measured = {**origin(), "rounds": arguments.rounds, "rows": rows}
     output = arguments.output
     result = json.loads(output.read_text(encoding="utf-8")) if output.is_file() else {"processors": {}}
     processor = torch.cpu.get_capabilities()["cpu_name"] if device == "cpu" else torch.cuda.get_device_name()

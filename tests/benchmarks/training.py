@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from reader import BATCH, RESULTS, machine, make_shards
+from reader import BATCH, RESULTS, make_shards, origin
 
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.captions.vocabulary import Vocabulary
@@ -96,7 +94,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    result: dict[str, Any] = {"command": shlex.join(["python", *sys.argv]), "machine": machine()}
+    result = origin()
     result |= {"threads": arguments.threads, "features": f"{ROWS}x{WIDTH}", "embed_dim": EMBED_DIM, "batch": BATCH}
     with tempfile.TemporaryDirectory() as temporary:
         make_shards(Path(temporary), ROWS, WIDTH, arguments.images)
