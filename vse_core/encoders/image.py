@@ -150,6 +150,10 @@ class RegionEncoder(nn.Module):
         """Encode (B, N, F) features with lengths (B,) into (B, 1, D) vectors of unit length."""
         return self.images_and_regions(features_BNF, lengths_B)[0]
 
+    def regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the regions' unit vectors (B, N, D), zero for padding, and their mask (B, N), as FeatureEncoder's."""
+        return self.images_and_regions(features_BNF, lengths_B)[1:]
+
     def images_and_regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the images, the regions' unit vectors (B, N, D), zero for padding, and the mask (B, N) of regions."""
         check_lengths(features_BNF, lengths_B)
