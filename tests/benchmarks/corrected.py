@@ -124,11 +124,7 @@ def keep_both(features: str, row: str, seed: int, vectors: Vectors) -> dict[str,
 
 def summarized(features: str) -> dict[str, Any]:
     """Return of each row the means of RSUM without and with the correction, its gain, and its lead of a linear CCA."""
-    parts: dict[str, list[Parts]] = {}
-    for name, of_run in PARTS.read_parts().items():
-        of_features, row, _ = name.split(" | ")
-        if of_features == features:
-            parts.setdefault(row, []).append(of_run)
+    parts = PARTS.parts_by_row(features)
     means = {row: np.mean(of_seeds, axis=0) for row, of_seeds in parts.items()}
     floors = {row: means[row] for row in LEADERBOARD.compared if row.startswith("linear") and row in means}
     return {

@@ -210,13 +210,18 @@ class Board:
         np.savez_compressed(data, allow_pickle=False, **{name: kept[name].astype(np.float32) for name in sorted(kept)})
         write_bytes_atomic(self._parts, data.getvalue())
 
-    def summarized(self, features: str) -> dict[str, Any]:
-        """Return mean, interval and differences of every row, over the seeds that it has."""
+    def parts_by_row(self, features: str) -> dict[str, list[Parts]]:
+        """Return each image's part of RSUM for the seeds of each row."""
         parts: dict[str, list[Parts]] = {}
         for name, of_run in self.read_parts().items():
             of_features, row, _ = name.split(" | ")
             if of_features == features:
                 parts.setdefault(row, []).append(of_run)
+        return parts
+
+    def summarized(self, features: str) -> dict[str, Any]:
+        """Return mean, interval and differences of every row, over the seeds that it has."""
+        parts = self.parts_by_row(features)
         means = {row: np.mean(of_seeds, axis=0) for row, of_seeds in parts.items()}
         return {
             row: {

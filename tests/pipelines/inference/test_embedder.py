@@ -52,7 +52,7 @@ def test_unreadable_image_is_refused_by_its_position_beyond_the_first_batch(embe
     assert caught.value.position == 34
 
 
-def test_extractor_takes_its_local_weights_along_but_nothing_that_could_run(tmp_path: Path) -> None:
+def test_extractor_takes_local_weights_along_but_nothing_that_could_run_and_names_others(tmp_path: Path) -> None:
     weights = tmp_path / "weights"
     weights.mkdir()
     for name in ("config.json", "model.safetensors", "pytorch_model.bin", "modeling.py"):
@@ -64,6 +64,8 @@ def test_extractor_takes_its_local_weights_along_but_nothing_that_could_run(tmp_
     ]
     written = json.loads((tmp_path / "out" / "extractor.json").read_text())
     assert written == {"name": "grid", "options": {"weights": {"folder": "weights"}, "seed": None}}
+    write_extractor(tmp_path / "of a hub", "grid", {"weights": "google/some-model"})
+    assert json.loads((tmp_path / "of a hub/extractor.json").read_text())["options"]["weights"] == "google/some-model"
 
 
 def test_weights_elsewhere_than_in_the_bundle_are_refused(tmp_path: Path) -> None:
@@ -117,11 +119,6 @@ def test_regions_are_embedded_by_their_features(bundle: Path, monkeypatch: pytes
 
     monkeypatch.setattr(embedder, "_extractor", WithBoxes())
     assert torch.equal(embedder.embed_images(["scene://0/0", "scene://0/1"]), expected)
-
-
-def test_extractor_keeps_a_name_on_the_hub(tmp_path: Path) -> None:
-    write_extractor(tmp_path, "grid", {"weights": "google/some-model", "seed": None})
-    assert json.loads((tmp_path / "extractor.json").read_text())["options"]["weights"] == "google/some-model"
 
 
 def test_missing_parts_are_named(bundle: Path, tmp_path: Path) -> None:

@@ -79,6 +79,8 @@ def test_impossible_requests_are_refused() -> None:
         rank_slice(np.arange(4), 2, 2)
     with pytest.raises(ValueError, match="raise batch_size or lower workers"):
         rank_slice(np.arange(4), 0, 5)
+    with pytest.raises(ValueError, match="99 samples does not fit 100"):
+        BatchSampler(100, 8, 3, [40, 59], 2)
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=12), st.integers(1, 5), st.integers(0, 3))
@@ -127,11 +129,6 @@ def test_one_window_of_all_shards_is_the_order_without_windows() -> None:
     without, with_one = BatchSampler(100, 8, 3), BatchSampler(100, 8, 3, [40, 0, 60], 3)
     for step in range(without.steps_per_epoch):
         assert without.batch(2, step).tolist() == with_one.batch(2, step).tolist()
-
-
-def test_shards_of_other_samples_are_refused() -> None:
-    with pytest.raises(ValueError, match="99 samples does not fit 100"):
-        BatchSampler(100, 8, 3, [40, 59], 2)
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(1, 4), st.data())
