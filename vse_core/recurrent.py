@@ -44,11 +44,12 @@ def last_state(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
 def unpacked_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
     """Return :func:`gru_states` without packing, which costs kernels at every step, and the host a wait for lengths.
 
-    Padding behind a sequence, which must be finite, does not matter to a direction that reads forwards. The other one
-    gets the sequence turned round, in a call of its own.
+    Padding behind a sequence does not matter to a direction that reads forwards. The other one gets the sequence turned
+    round, in a call of its own.
     """
     places_1N = torch.arange(inputs_BNE.shape[1], device=inputs_BNE.device).unsqueeze(0)
     is_padding_BN1 = (places_1N >= lengths_B.unsqueeze(1)).unsqueeze(-1)
+    inputs_BNE = inputs_BNE.masked_fill(is_padding_BN1, 0.0)
     if not gru.bidirectional:
         return _forward_states(gru, gru.all_weights[0], inputs_BNE).masked_fill(is_padding_BN1, 0.0)
 

@@ -25,7 +25,7 @@ class Seq2SeqPooling(Pooling):
         self.gru = nn.GRU(dim, dim, batch_first=True)
 
     def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
-        return last_state(self.gru, at_least_float32(features_BND).masked_fill(~valid_BN1, 0.0), lengths_B)
+        return last_state(self.gru, at_least_float32(features_BND), lengths_B)
 
 
 class SelfAttentionPooling(Pooling):

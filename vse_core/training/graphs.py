@@ -39,9 +39,7 @@ class GraphedSteps:
     For one process, precisions without a scale of the loss, and an optimiser that is ``capturable``
     (:func:`~vse_core.training.optim.build_optimizer`).
 
-    Args:
-        model, optimizer, gradient_clip, precision: those of the step.
-        record: a CUDA graph by default; tests on a CPU have a double.
+    ``record`` makes a CUDA graph by default; tests on a CPU have a double.
     """
 
     def __init__(
