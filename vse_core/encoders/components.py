@@ -1,6 +1,6 @@
 """Text encoder of UniVSE: words, pairs, triples and sentences through one object encoder and one combiner.
 
-C captions, L tokens, W words, U distinct ones, M phrases, D width of the joint space.
+C captions, L tokens, W words, U distinct ones, V of them in phrases, M phrases, D width of the joint space.
 """
 
 from typing import Literal
@@ -62,31 +62,39 @@ class NeuralCombiner(nn.Module):
     def phrases(self, words_UD: Tensor, phrases_MK: Tensor) -> Tensor:
         """Read M sequences of up to K words, rows of ``words_UD`` before any -1: (M, D) last states of unit length.
 
-        A triple and its negatives begin alike, and so do many triples of a batch. What begins alike is read once: each
-        step goes over the distinct beginnings only, and each state and each word are multiplied with the GRU's weights
-        once, however many beginnings they are followed by or occur in. With static shapes every sequence is read.
+        A triple and its negatives begin alike, and so do many triples of a batch: each distinct beginning is read once,
+        and each word is multiplied with the GRU's weights once. With static shapes every sequence is read by itself.
         """
         if has_static_shapes(words_UD):
             is_read_MK = phrases_MK >= 0
             return unit_length(last_state(self.gru, words_UD[phrases_MK.clamp(min=0)], is_read_MK.sum(dim=1)))
-        used_U, phrases = phrases_MK.clamp(min=0).unique(return_inverse=True)
+        used_V, words_MK = phrases_MK.clamp(min=0).unique(return_inverse=True)
+        steps, place_M = _beginnings(words_MK, phrases_MK >= 0, len(used_V))
         input_weight, state_weight, input_bias, state_bias = self.gru.all_weights[0]
-        inputs_UG = linear(words_UD[used_U], input_weight, input_bias)
-        steps = [words_UD.new_zeros(1, words_UD.shape[1])]
-        first = 0  # of the last step's states among those of all steps
-        beginnings_M = phrases.new_zeros(len(phrases))
-        for word_M, is_read_M in zip(phrases.unbind(1), (phrases_MK >= 0).unbind(1), strict=True):
-            rows_R = is_read_M.nonzero().squeeze(1)
-            keys_R = (beginnings_M[rows_R] - first) * len(used_U) + word_M[rows_R]
-            keys_P, place_R = keys_R.unique(return_inverse=True)
-            # At least 1: without any phrase there is no word either.
-            before_P = keys_P.div(max(len(used_U), 1), rounding_mode="floor")
-            recurrent_PG = linear(steps[-1], state_weight, state_bias)[before_P]
-            first += len(steps[-1])
-            steps.append(_gru_step(inputs_UG[keys_P - before_P * len(used_U)], recurrent_PG, steps[-1][before_P]))
-            beginnings_M = beginnings_M.index_copy(0, rows_R, first + place_R)
-        ends_E, place_M = beginnings_M.unique(return_inverse=True)
-        return unit_length(torch.cat(steps)[ends_E])[place_M]
+        inputs_VG = linear(words_UD[used_V], input_weight, input_bias)
+        states = [words_UD.new_zeros(1, words_UD.shape[1])]
+        for before_P, word_P in steps:
+            recurrent_PG = linear(states[-1], state_weight, state_bias)[before_P]
+            states.append(_gru_step(inputs_VG[word_P], recurrent_PG, states[-1][before_P]))
+        ends_E, end_of_M = place_M.unique(return_inverse=True)
+        return unit_length(torch.cat(states)[ends_E])[end_of_M]
+
+
+def _beginnings(words_MK: Tensor, is_read_MK: Tensor, words: int) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+    """Return the distinct beginnings of M phrases of numbered words, by length, and which of all each phrase is (M,).
+
+    A beginning of P of one length is the row of that without its last word among those one shorter, and that word. The
+    first of all is the empty one.
+    """
+    steps, row_M, place_M, first = [], words_MK.new_zeros(len(words_MK)), words_MK.new_zeros(len(words_MK)), 1
+    for word_M, is_read_M in zip(words_MK.unbind(1), is_read_MK.unbind(1), strict=True):
+        read_R = is_read_M.nonzero().squeeze(1)
+        keys_P, row_R = (row_M[read_R] * words + word_M[read_R]).unique(return_inverse=True)
+        before_P = keys_P.div(max(words, 1), rounding_mode="floor")
+        steps.append((before_P, keys_P - before_P * words))
+        row_M, place_M = row_M.index_copy(0, read_R, row_R), place_M.index_copy(0, read_R, first + row_R)
+        first += len(keys_P)
+    return steps, place_M
 
 
 def _gru_step(inputs_PG: Tensor, recurrent_PG: Tensor, states_PD: Tensor) -> Tensor:
