@@ -105,13 +105,13 @@ def test_an_old_champion_counts_as_none(
     upgraded: tuple[PipelineConfig, int], command: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, uri = upgraded[0], upgraded[0].tracking_uri
-    assert retrain._starting_model(config) == {"version": None}
+    assert retrain._starting_model(config) == {"champion": None, "version": None}
     assert "tiny/1, the champion, cannot be loaded: training starts from scratch" in capsys.readouterr().err
     rsum = Rsum(200.0, 190.0, 210.0, chance=6.0)
     assert promotion.promote("tiny", uri, {}, pytest.fail, lambda _: rsum).promoted
     assert "tiny: the champion, version 1, cannot be loaded and counts as none" in capsys.readouterr().err
     assert aliases_of("tiny", uri) == {CHAMPION: 2, CHALLENGER: 2}
-    assert retrain._starting_model(config) == {"version": 2}
+    assert retrain._starting_model(config) == {"champion": 2, "version": 2}
     assert command(promotion.main, "--set", "name=tiny", "--clear") == 0
     assert aliases_of("tiny", uri) == {CHALLENGER: 2}
 
