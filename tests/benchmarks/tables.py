@@ -58,7 +58,7 @@ TELLING = (
 def leaderboard_table(features: str, names: Sequence[str] | None = None) -> str:
     """The systems of the leaderboard on a set of features, the best first: with their recalls, or few rows without."""
     found = _read("leaderboard")["features"][features]
-    corrected = _read("hubs")["summary"][features]
+    hubs = _read("hubs")
     floor = {f"linear CCA {kind}": [row] for kind, row in _read("linear_cca")[features]["rows"].items()}
     recalls = {} if names else {f"{way} R@1 / 5 / 10": short for short, way in DIRECTIONS.items()}
     rows = []
@@ -71,10 +71,11 @@ def leaderboard_table(features: str, names: Sequence[str] | None = None) -> str:
         rsum = f"**{row['rsum']:.1f}** ({row['interval'][0]:.0f} to {row['interval'][1]:.0f})"
         over = [_difference(row["over"].get(other)) for other in ("VSE++", "linear CCA TF-IDF")]
         means = [_mean_recalls(runs or floor[name], way) for way in recalls.values()]
-        hubs = corrected.get(name)
-        gain = (
-            "-" if hubs is None else "{:.1f} ({:+.1f}, {:.1f} to {:.1f})".format(hubs["rsum_corrected"], *hubs["gain"])
-        )
+        corrected, gain = hubs["summary"][features].get(name), "-"
+        if corrected is not None:
+            gain = "{:.1f} ({:+.1f}, {:.1f} to {:.1f})".format(corrected["rsum_corrected"], *corrected["gain"])
+            seeds = len(hubs["features"][features].get(name, {}))
+            gain += f", {seeds} of {row['seeds']} seeds" if 0 < seeds < row["seeds"] else ""
         rows.append([name, *means, rsum, gain, *over, cost])
     columns = ["RSUM", "hubs corrected (gain)", "over VSE++", "over linear CCA, TF-IDF", "seeds x minutes"]
     return _table(["", *recalls, *columns], rows)
