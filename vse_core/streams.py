@@ -1,4 +1,4 @@
-"""Work beside other work on a GPU: of a CUDA graph what does not depend on each other runs at the same time."""
+"""Two pieces of work at the same time on a GPU: those of a CUDA graph that do not depend on each other."""
 
 from collections.abc import Callable
 from functools import cache

@@ -49,7 +49,7 @@ def find_correction(
 
     The temperature is the one that was learned with the model; without one, and if the split of the gallery
     `may_choose`, that of the highest corrected RSUM there. Raises UncorrectedError if the bank would be too small, or
-    there is no temperature.
+    no temperature can be had.
     """
     if not gallery.has_embeddings:
         raise UncorrectedError("the model has no embeddings")

@@ -20,7 +20,7 @@ from vse_core.evaluation.hubs import with_bias
 def export_gallery(reference: str, tracking_uri: str, output: Path) -> str:
     """Write the gallery of a registered model, or one's own in a folder, as a table; return what was written.
 
-    Raises StageError if there is no gallery, or its model has no embeddings.
+    Raises StageError if the reference names no gallery, or its model has no embeddings.
     """
     folder = Path(reference)
     try:

@@ -129,5 +129,5 @@ def relevant_items(gallery: Gallery, target: Target) -> float:
 
 
 def _some(queries: int, items: int) -> slice:
-    """Return all queries, or an even choice of so many that their similarities with all items fit into memory."""
+    """Return all queries, or evenly spread ones whose similarities with all items fit into memory."""
     return slice(None, None, -(-queries * items // _CALIBRATION_ELEMENTS))

@@ -329,7 +329,7 @@ def _vectors(items_BKD: Tensor) -> npt.NDArray[np.float32]:
 
 
 def _some(vectors: Rows, most: int) -> Rows:
-    """Return at most so many of all rows, evenly spread."""
+    """Return rows evenly spread over all, at most a given number."""
     return vectors[:: max(1, -(-len(vectors) // most))]
 
 

@@ -51,7 +51,7 @@ class Embedded(NamedTuple):
 def read_state(folder: Path) -> dict[str, Any] | None:
     """Return `gallery.json`: model (NAME/VERSION), images, origin, current folder, a compression if there is one.
 
-    None if there is no gallery.
+    None if the folder holds no gallery.
     """
     if not (folder / STATE).is_file():
         return None

@@ -26,7 +26,7 @@ class Compression:
         return cls(int(match[1]) if match[1] else None, number)  # type: ignore[arg-type]
 
     def require(self, vectors: int, dim: int) -> None:
-        """Raise ValueError if so many vectors of D dimensions are too few, or too short, for the width."""
+        """Raise ValueError if a number of vectors of D dimensions is too small for the width, or D is."""
         if self.width is not None and self.width > dim:
             raise ValueError(f"pca{self.width}: the model's vectors have {dim:,} dimensions; name at most as many")
         if self.width is not None and self.width > vectors:

@@ -115,14 +115,8 @@ class Trainer:
         if self._is_sharded:
             shard(self.model)
         self.losses = LossSchedule(settings.loss, self.steps_per_epoch, device)
-        self.optimizer = build_optimizer(
-            self.model,
-            training.learning_rate,
-            training.weight_decay,
-            settings.model.rate_factors(),
-            self.losses.parameters(),
-            self._is_graphed,
-        )
+        rates = (training.learning_rate, training.weight_decay, settings.model.rate_factors())
+        self.optimizer = build_optimizer(self.model, *rates, self.losses.parameters(), self._is_graphed)
         use_tf32(training.precision == "tf32")
         self.precision = MixedPrecision(training.precision, device)
         self.schedule = build_schedule(training, settings.model.image, self.steps_per_epoch)

@@ -1,6 +1,6 @@
 """Samples a second of a training step of three published presets, in float32 and in bf16, on the same random batch.
 
-On a GPU steps are replayed from CUDA graphs. Beside them the straightforward implementation in the same run: plain
+On a GPU steps are replayed from CUDA graphs. Next to them the straightforward implementation in the same run: plain
 PyTorch as one would write it down from the paper, with a GRU for the ranks of every set, images in PyTorch's usual
 layout, a batch that is copied when it is needed, and a loss that is printed, and so waited for, in every step.
 
