@@ -111,7 +111,9 @@ def rows(load: Workload) -> dict[str, str]:
         "time to open the shards, once": _time(load.images * reader["microseconds_an_image"] * 1e-6),
         "time to draw the order of an epoch": _time(load.pairs * sampler["nanoseconds_a_caption"] * 1e-9),
     }
-    for model in facts["models"]:
+    for model, figures in facts["models"].items():
+        # The weights and AdamW's two moments; the first process has a copy in memory while it is written.
+        lines[f"checkpoint, on disk and in memory: {model}"] = bytes_text(12 * figures["parameters"])
         for gpus in GPUS:
             seconds, limit = training_step(load, model, gpus)
             epochs = number_text(3600 * PAIRS_PER_GPU * gpus / seconds / load.pairs)

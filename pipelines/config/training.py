@@ -120,7 +120,9 @@ class TrainingConfig(Strict):
     cuda_graphs: bool = Field(
         True, description="on one GPU, replay steps from CUDA graphs: the same results, without waits for the host"
     )
-    checkpoint_steps: Int = Field(100, gt=0, description="steps between checkpoints that a killed run resumes from")
+    checkpoint_minutes: Float = Field(
+        5, ge=0, description="minutes between checkpoints that a killed run resumes from; 0: after every step"
+    )
     log_steps: Int = Field(10, gt=0, description="steps between logged losses")
 
     def steps_per_epoch(self, batches: int) -> int:

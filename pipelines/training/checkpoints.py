@@ -5,11 +5,12 @@ import itertools
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from pipelines.runtime.stage import StageError, disk_errors
 from pipelines.training.checkpoint_uploads import CheckpointUploads
@@ -19,6 +20,7 @@ from vse_core.digests import DigestError, check_digests, write_digests
 from vse_core.distributed import rank
 from vse_core.models.model import SPECIFICATION, WEIGHTS, Model
 from vse_core.training.sharding import gathered
+from vse_core.training.snapshot import HostCopies
 from vse_core.training.state import Progress, optimizer_tensors, read_progress, save_state
 
 log = logging.getLogger(__name__)
@@ -30,16 +32,23 @@ class Checkpoints:
     The newest is ``checkpoints/step-NNNNNNNN``, the best model ``best-EEE``; the checkpoint before the newest stays
     until there is another, in case the newest is damaged. `write_sidecars` writes next to a model what it is used with.
 
-    All processes of a run save, which gathers weights that they share; the first one writes.
+    Training waits for a copy in memory alone; a thread writes it, one checkpoint at a time, with what remains of
+    `minutes` between two. All processes of a run save, which gathers weights that they share; the first one writes.
     """
 
-    def __init__(self, directory: Path, write_sidecars: Callable[[Path], None], mirror: Mirror) -> None:
+    def __init__(
+        self, directory: Path, write_sidecars: Callable[[Path, Progress], None], mirror: Mirror, minutes: float
+    ) -> None:
         self.directory = directory
         self._write_sidecars = write_sidecars
+        self._seconds = 60 * minutes
+        self._saved_at = time.monotonic()
         self.uploads = CheckpointUploads(directory, mirror)
-        self._written: list[Path] = []
         # The last two checkpoints, each with what has to be kept for it: its best model, and itself.
         self._kept: dict[Path, tuple[Path, ...]] = {}
+        self._copies = HostCopies()
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+        self._writing: Future[None] | None = None
 
     def resume(self) -> Path | None:
         """Return the checkpoint to resume from, which is kept like one just written; None for a new run."""
@@ -50,36 +59,61 @@ class Checkpoints:
                     self._keep(path, read_progress(path))
         return newest
 
-    def save(self, step: int, model: Model, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-        """Write the state after ``step`` global steps, then drop what it supersedes; StageError on a full disk."""
+    def is_due(self) -> bool:
+        """Return whether the time between two checkpoints is over and none is being written; always if it is 0."""
+        if not self._seconds:
+            return True
+        is_written = self._writing is None or self._writing.done()
+        return is_written and time.monotonic() - self._saved_at >= self._seconds
+
+    def save(
+        self, step: int, model: Model, optimizer: torch.optim.Optimizer, progress: Progress, is_best: bool = False
+    ) -> None:
+        """Have the state after ``step`` global steps written, and what it supersedes dropped.
+
+        `is_best`: the model is that of the best epoch so far, just finished. Raises StageError if the disk was full for
+        the checkpoint before.
+        """
         weights, tensors = gathered(model.state_dict()), optimizer_tensors(optimizer)
         if rank():
             return
-        (self.directory / "checkpoints").mkdir(exist_ok=True)
-        path = self.directory / "checkpoints" / f"step-{step:08d}"
-        with _written_atomically(path) as aside:
-            self._write_model(model, weights, aside)
-            save_state(tensors, progress, aside)
-        kept = self._keep(path, progress)
-        self.uploads.request(kept, [*self._written, path])
-        self._written = []
-        self._prune({*kept, *self.uploads.in_use()})
-
-    def save_best(self, epoch: int, model: Model) -> None:
-        """Write the model of a finished epoch (from 0) that was the best so far; to be followed by `save`."""
-        weights = gathered(model.state_dict())
-        if rank():
-            return
-        path = best_directory(self.directory, epoch)
-        with _written_atomically(path) as aside:
-            self._write_model(model, weights, aside)
-        self._written.append(path)
+        self._written()
+        self._saved_at = time.monotonic()
+        self._copies.take({"model": weights, "optimizer": tensors})
+        self._writing = self._writer.submit(self._write, step, model, progress, is_best)
 
     def wait(self) -> None:
-        """Return when the last checkpoint alone is on the storage; StorageError if it cannot be."""
+        """Return when the last checkpoint alone is on the storage; StorageError or StageError if it cannot be."""
+        self._written()
         self.uploads.wait()
         if self._kept:
             self._prune(set(itertools.chain.from_iterable(self._kept.values())))
+
+    def close(self) -> None:
+        """Return when nothing is being written any more."""
+        self._writer.shutdown()
+
+    def _written(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def _write(self, step: int, model: Model, progress: Progress, is_best: bool) -> None:
+        copied = self._copies.wait()
+        written = [self.directory / "checkpoints" / f"step-{step:08d}"]
+        written[0].parent.mkdir(exist_ok=True)
+        if is_best and progress.best_epoch is not None:
+            # First, as the checkpoint names it.
+            written.insert(0, best_directory(self.directory, progress.best_epoch))
+        for path in written:
+            with _written_atomically(path) as aside:
+                model.save(aside, copied["model"])
+                self._write_sidecars(aside, progress)
+                if path == written[-1]:
+                    save_state(copied["optimizer"], progress, aside)
+        kept = self._keep(written[-1], progress)
+        self.uploads.request(kept, written)
+        self._prune({*kept, *self.uploads.in_use()})
 
     def _keep(self, path: Path, progress: Progress) -> list[Path]:
         """Keep a checkpoint and the one before it; returns the folders, a best model before what names it."""
@@ -88,10 +122,6 @@ class Checkpoints:
         self._kept = dict([*before[-1:], (path, (*best, path))])
         folders = dict.fromkeys(itertools.chain.from_iterable(self._kept.values()))
         return [folder for folder in folders if folder.is_dir()]
-
-    def _write_model(self, model: Model, weights: Mapping[str, Tensor], directory: Path) -> None:
-        model.save(directory, weights)
-        self._write_sidecars(directory)
 
     def _prune(self, kept: set[Path]) -> None:
         for pattern in ("checkpoints/step-*", "checkpoints/.step-*.tmp", "best-*", ".best-*.tmp"):

@@ -45,6 +45,7 @@ from vse_core.losses import GlobalLoss
 from vse_core.models import build_model, load_weights
 from vse_core.outputs import Images, Texts, embed
 from vse_core.precision import use_tf32
+from vse_core.training.collapse import CollapseError
 from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.graphs import GraphedSteps
 from vse_core.training.mixed_precision import MixedPrecision
@@ -93,7 +94,7 @@ class Trainer:
         self.evaluated = evaluated
         self.requests = CheckpointRequests()
         specification = model_specification(settings.model, train.reader, caption_encoder)
-        self.checkpoints = Checkpoints(directory, self._write_sidecars, settings.mirror)
+        self.checkpoints = Checkpoints(directory, self._write_sidecars, settings.mirror, training.checkpoint_minutes)
         torch.manual_seed(settings.seed)
         self.model = build_model(**specification).to(device)
         self._is_graphed = training.cuda_graphs and device.type == "cuda" and _can_be_captured(training)
@@ -130,6 +131,10 @@ class Trainer:
 
         Raises NonFiniteLossError or CollapseError; the weights of the last checkpoint are sound.
         """
+        with contextlib.closing(self.checkpoints):
+            return self._run()
+
+    def _run(self) -> tuple[dict[str, float], ...]:
         self._restore()
         take, frozen = None, False
         for epoch in range(self.progress.epoch, self.training.epochs):
@@ -172,10 +177,10 @@ class Trainer:
             few_shapes=self._is_graphed,
         )
 
-    def _write_sidecars(self, directory: Path) -> None:
+    def _write_sidecars(self, directory: Path, progress: Progress) -> None:
         self.caption_encoder.save(directory / self.caption_encoder.FILE)
         write_feature_key(directory, self.settings.feature)
-        write_learned_values(directory, self.losses.state())
+        write_learned_values(directory, progress.learned)
         self.kind.save_sidecars(directory, self.settings.kind_settings)
 
     def _wrapped(self, frozen: bool) -> nn.Module:
@@ -216,19 +221,21 @@ class Trainer:
                 self._reports.append(StepReport(done, samples / len(sampled), rates, Scalars(result), meter))
                 self.progress = replace(self.progress, epoch=epoch, step=step + 1)
                 self._read_reports(pending=1)
-                if done % self.training.checkpoint_steps == 0:
-                    self._save(done)
-                if self._is_checkpoint_wanted():
-                    self._save(done)
-                    if self.tracker is not None:
-                        self.checkpoints.wait()
-                        self.requests.answer()
+                self._save_if_due(done)
         self._read_reports()
 
-    def _is_checkpoint_wanted(self) -> bool:
-        wanted = self.tracker is not None and self.requests.is_wanted()
-        # Where the processes share the weights they save together.
-        return first_says(wanted) if self._is_sharded else wanted
+    def _save_if_due(self, done: int) -> None:
+        is_first = self.tracker is not None
+        is_asked_for = is_first and self.requests.is_wanted()
+        is_due = is_asked_for or (is_first and self.checkpoints.is_due())
+        # Processes that share the weights save together.
+        if first_says(is_due) if self._is_sharded else is_due:
+            # If a step has failed nothing is saved; all processes raise it together, after the next step.
+            with contextlib.suppress(NonFiniteLossError, CollapseError):
+                self._save(done)
+        if is_asked_for:
+            self.checkpoints.wait()
+            self.requests.answer()
 
     def _sampled(self, epoch: int, step: int) -> list[IntArray]:
         first = step * self.training.accumulation
@@ -256,7 +263,7 @@ class Trainer:
     def _read_reports(self, pending: int = 0) -> None:
         """Read all reports but the last `pending`, and check their losses; all processes stop together on an error."""
         while len(self._reports) > pending:
-            report = self._reports.popleft()
+            report = self._reports[0]
             values = report.scalars.read()
             try:
                 if not check_finite(values["loss"], values["gradient_norm"], values["scale"]):
@@ -267,6 +274,7 @@ class Trainer:
             self.progress = replace(self.progress, plateau_steps=plateau_steps)
             if self.tracker is not None and self._is_logged(report.step):
                 self._log_step(self.tracker, report, values)
+            self._reports.popleft()
 
     def _model_inputs(self, batch: Batch, step: int) -> tuple[Any, ...]:
         extra = self.kind.step_inputs(self.settings.loss, batch, step, self.steps_per_epoch)
@@ -293,15 +301,13 @@ class Trainer:
             named = {f"{self.settings.eval_split}/{name}": value for name, value in metrics.items()}
             self.tracker.log_metrics({"epoch": finished}, step)
             self.tracker.log_model(f"epoch-{finished:03d}", named, step, self.evaluated)
-        if self.progress.best_epoch == epoch:
-            self.checkpoints.save_best(epoch, self.model)
-        self._save(step)
+        self._save(step, is_best=self.progress.best_epoch == epoch)
         self.on_epoch(metrics)
 
-    def _save(self, step: int) -> None:
+    def _save(self, step: int, is_best: bool = False) -> None:
         self._read_reports()
         self.progress = replace(self.progress, scaler=self.precision.scaler.state_dict(), learned=self.losses.state())
-        self.checkpoints.save(step, self.model, self.optimizer, self.progress)
+        self.checkpoints.save(step, self.model, self.optimizer, self.progress, is_best)
         if self.tracker is not None:
             # What a checkpoint covers is delivered or kept on disk: a resumed run does not log it again.
             self.tracker.detach(force=False)

@@ -8,7 +8,7 @@ TINY = [
     "training.epochs=3",
     "training.batch_size=32",
     "training.log_steps=1",
-    "training.checkpoint_steps=4",
+    "training.checkpoint_minutes=0",
 ]
 STEPS = 3 * 10
 """Optimiser steps: 300 captions in batches of 30."""

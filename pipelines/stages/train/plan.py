@@ -37,7 +37,8 @@ _WITHOUT_EFFECT = {
     "gpu_type",
     "placement",
     "collective_timeout",
-    "checkpoint_steps",
+    "checkpoint_minutes",
+    "cuda_graphs",
     "log_steps",
     "chunk_size",
 }

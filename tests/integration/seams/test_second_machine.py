@@ -47,7 +47,7 @@ SMALL = (
     "features={gpus_per_actor: 0, cpus_per_actor: 0.5, shard_size: 20}",
     "dataset.images={train: 60, dev: 20}",
     "model={embed_dim: 32, text: {word_dim: 16}}",
-    "training={gpus_per_worker: 0, cpus_per_worker: 0.7, batch_size: 32, log_steps: 1, checkpoint_steps: 4}",
+    "training={gpus_per_worker: 0, cpus_per_worker: 0.7, batch_size: 32, log_steps: 1, checkpoint_minutes: 0}",
     f"storage.lease_seconds={LEASE_SECONDS}",
 )
 

@@ -20,7 +20,7 @@ SMALL = (
     "model.embed_dim=16",
     "training.batch_size=16",
     "training.log_steps=1",
-    "training.checkpoint_steps=3",
+    "training.checkpoint_minutes=0",
     "training.learning_rate=0.01",
 )
 

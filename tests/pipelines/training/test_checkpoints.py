@@ -26,7 +26,7 @@ SPECIFICATION: dict[str, Any] = {
 
 
 def checkpoints_in(directory: Path) -> Checkpoints:
-    return Checkpoints(directory, lambda model: None, NO_MIRROR)
+    return Checkpoints(directory, lambda model, progress: None, NO_MIRROR, minutes=0)
 
 
 def write(directory: Path, *files: str) -> Path:
@@ -46,18 +46,22 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: p
     optimizer = torch.optim.AdamW(model.parameters())
     checkpoints = checkpoints_in(tmp_path)
     checkpoints.save(1, model, optimizer, Progress(step=1))
+    checkpoints.wait()
 
     def full(*_arguments: object) -> None:
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr("vse_core.training.state.save_file", full)
+    checkpoints.save(2, model, optimizer, Progress(step=2))
     with pytest.raises(StageError, match=r"cannot write to .*step-00000002 .*No space left.* make room there"):
-        checkpoints.save(2, model, optimizer, Progress(step=2))
+        checkpoints.wait()
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]
     monkeypatch.undo()
     checkpoints.save(3, model, optimizer, Progress(step=3))
+    checkpoints.wait()
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000001", "step-00000003"]
     checkpoints.save(4, model, optimizer, Progress(step=4))
+    checkpoints.wait()
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000003", "step-00000004"]
 
 
@@ -67,11 +71,13 @@ def test_a_resumed_run_keeps_the_checkpoint_before_the_newest(tmp_path: Path) ->
     first = checkpoints_in(tmp_path)
     for step in (1, 2, 3):
         first.save(step, model, optimizer, Progress(step=step))
+    first.close()
     resumed = checkpoints_in(tmp_path)
     assert str(resumed.resume()).endswith("step-00000003")
     resumed.wait()
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000002", "step-00000003"]
     resumed.save(4, model, optimizer, Progress(step=4))
+    resumed.wait()
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000003", "step-00000004"]
 
 

@@ -104,7 +104,7 @@ class Requests(CheckpointRequests):
 
 
 def train_until_asked(rank: int, shards: Path, out: Path) -> None:
-    config = make_config(SHARED, "training.checkpoint_steps=100")
+    config = make_config(SHARED, "training.checkpoint_minutes=100")
     tracker = Recorder()
     trainer = make_trainer(config, shards, out, tracker if rank == 0 else None)
     trainer.requests = Requests(tracker)

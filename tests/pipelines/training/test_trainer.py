@@ -1,6 +1,10 @@
 """The training loop: the same losses on any number of processes and after any kill; NaN and collapse are named."""
 
 import json
+import multiprocessing
+import shutil
+import signal
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -127,6 +131,42 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
     assert list(history) == undisturbed[1]
 
 
+def killed_while_it_writes(shards: Path, out: Path, finished: int) -> bool:
+    """Train in a process that dies in the midst of a checkpoint, after it has finished some; whether it was killed."""
+    before = {path.stat().st_ino for path in out.glob("checkpoints/.step-*.tmp")}
+    seen: set[str] = set()
+    process = multiprocessing.get_context("fork").Process(
+        target=lambda: make_trainer(make_config(), shards, out, Recorder()).run()
+    )
+    process.start()
+    while process.is_alive() and len(seen) <= finished:
+        for path in out.glob("checkpoints/.step-*.tmp"):
+            if path.exists() and path.stat().st_ino not in before:
+                seen.add(path.name)
+        time.sleep(0.0005)
+    process.kill()
+    process.join()
+    return process.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.integration
+def test_kills_while_a_checkpoint_is_written_change_nothing(
+    shards: Path, tmp_path: Path, undisturbed: tuple[list[float], list[dict[str, float]]]
+):
+    kills = half_written = 0
+    while kills < 20:
+        if killed_while_it_writes(shards, tmp_path, finished=kills % 2):
+            kills += 1
+            half_written += any(tmp_path.glob("checkpoints/.step-*.tmp"))
+        else:
+            shutil.rmtree(tmp_path / "checkpoints")  # it came to its end: from the beginning
+    history = make_trainer(make_config(), shards, tmp_path, Recorder()).run()
+    assert half_written >= 10
+    assert losses_of(tmp_path) == undisturbed[0]
+    assert list(history) == undisturbed[1]
+    assert not list(tmp_path.glob("checkpoints/.*"))
+
+
 def run_rank(rank: int, shards: Path, out: Path, die_at: int | None, settings: Sequence[str]) -> None:
     tracker = Recorder(die_at) if rank == 0 else None
     history = make_trainer(make_config(*settings), shards, out, tracker).run()
@@ -217,7 +257,7 @@ VARIANTS = {
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_killed_run_of_any_kind_goes_on_as_if_nothing_had_happened(shards: Path, tmp_path: Path, variant: str):
-    config = make_config(*VARIANTS[variant], "training.checkpoint_steps=2")
+    config = make_config(*VARIANTS[variant], "training.checkpoint_minutes=0")
     make_trainer(config, shards, tmp_path / "whole", Recorder()).run()
     with pytest.raises(KilledError):
         make_trainer(config, shards, tmp_path / "killed", Recorder(die_at=6)).run()
