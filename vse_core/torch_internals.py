@@ -6,7 +6,7 @@ tests/vse_core/test_torch_internals.py fails when one of them is gone, or when i
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 
 def step_if_finite(optimizer: torch.optim.Optimizer, is_finite: Tensor) -> None:
@@ -32,12 +32,3 @@ def onednn_linear(rows_MF: Tensor, weight_DF: Tensor, bias_D: Tensor | None) -> 
     """
     rows_MD: Tensor = torch.ops.mkldnn._linear_pointwise(rows_MF, weight_DF, bias_D, "none", [], "")
     return rows_MD
-
-
-def begin_at_the_root(model: nn.Module) -> None:
-    """Let parts of a model that `fully_shard` was called on be called before the model itself.
-
-    FSDP2 takes what is called first for the root. Would be replaced by: a public way to name it.
-    """
-    sharded: Any = model
-    sharded._get_fsdp_state()._lazy_init()

@@ -24,10 +24,13 @@ REMOVED: dict[str, Any] = {
     "training.view_dropout": 0,
     "training.profile_steps": 0,
     "features.shard_mb": None,
+    "training.chunk_size": None,
     "training.compile": False,
     "training.ema_decay": None,
+    "training.gpu_type": None,
     "training.layer_decay": None,
     "training.norm_weight_decay": None,
+    "training.placement": "PACK",
     "model.image.block_epochs": 0,
     "index": {"kind": "auto"},
 }

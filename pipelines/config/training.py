@@ -99,12 +99,6 @@ class TrainingConfig(Strict):
     )
     cpus_per_worker: Cpus = Field(1, description="CPU cores reserved for, and threads used by, a worker")
     gpus_per_worker: Gpus = Field(0, description="GPUs reserved for a worker; 0 trains on the CPU")
-    gpu_type: str | None = Field(
-        None, min_length=1, description="train on machines with this type of GPU alone, in Ray's words (A100, H100)"
-    )
-    placement: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = Field(
-        "PACK", description="workers on as few machines as possible or as many; strictly: on one, or one on each"
-    )
     collective_timeout: Int = Field(
         600, gt=0, le=86_400, description="seconds that processes wait for each other before one is taken for dead"
     )
@@ -113,9 +107,6 @@ class TrainingConfig(Strict):
     )
     accumulation: Int = Field(
         1, gt=0, description="global batches whose gradients an optimiser step averages, each with its own negatives"
-    )
-    chunk_size: Int | None = Field(
-        None, gt=0, description="pairs that a worker encodes at once: less memory, a second forward pass; null: all"
     )
     cuda_graphs: bool = Field(
         True, description="on one GPU, replay steps from CUDA graphs: the same results, without waits for the host"
@@ -149,8 +140,6 @@ class TrainingConfig(Strict):
             yield "precision: fp16's scaling needs all gradients in one place; take bf16, or parallelism ddp"
         if self.precision == "tf32" and not self.gpus_per_worker:
             yield "precision: tf32 is a mode of GPUs; set gpus_per_worker, or precision to float32"
-        if self.gpu_type is not None and not self.gpus_per_worker:
-            yield "gpu_type: has no effect without GPUs; set training.gpus_per_worker, or leave it out"
 
 
 EvaluationProtocol = Literal[

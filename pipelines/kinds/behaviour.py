@@ -59,7 +59,7 @@ class Behaviour:
     """(settings, train, caption encoder, run): the source of a batch's tensors besides images and tokens, if any."""
 
     trained: Callable[[nn.Module], nn.Module] = lambda model: model
-    """(model, or model in chunks): the module that a training step calls."""
+    """(model): the module that a training step calls."""
 
     step_inputs: Callable[[LossConfig, Batch, int, int], tuple[Any, ...]] = tokens_alone
     """(loss, batch, step from 0, steps per epoch): the arguments of the trained module after images and tokens."""

@@ -53,8 +53,8 @@ def resource_message(error: BaseException) -> str | None:
     """Describe an error of memory or of a disk, or a name that no file can have; None for any other error."""
     if memory_ran_out(error):
         return (
-            f"memory ran out ({in_one_line(error)}): lower batch sizes, actors or workers (training.chunk_size "
-            "computes a large batch in parts), end other programs, or use a larger machine"
+            f"memory ran out ({in_one_line(error)}): lower batch sizes, actors or workers, end other programs, or use "
+            "a larger machine"
         )
     if isinstance(error, OSError) and error.errno in _NAME_ERRORS:
         return f"{error.strerror}: {str(error.filename)[:60]}...; use another name"

@@ -23,13 +23,12 @@ def require_room(training: TrainingConfig) -> None:
     total = _room(training, nodes)
     if total >= training.fewest_workers:
         return
-    wanted = f"{training.cpus_per_worker:g} CPUs and {training.gpus_per_worker:g} GPUs"
-    wanted += f" of type {training.gpu_type}" if training.gpu_type else ""
-    there = "; ".join(f"{node['NodeManagerAddress']} has {_described(node['Resources'])}" for node in nodes)
+    resources = [(node["NodeManagerAddress"], node["Resources"]) for node in nodes]
+    there = "; ".join(f"{name} has {of.get('CPU', 0):g} CPUs, {of.get('GPU', 0):g} GPUs" for name, of in resources)
     raise ClusterError(
-        f"training.workers {training.fewest_workers} with {wanted} each, placed {training.placement}, are more "
-        f"than the {total} that the cluster has room for ({there}): lower workers, cpus_per_worker or gpus_per_worker, "
-        "change placement, or add machines"
+        f"training.workers {training.fewest_workers} with {training.cpus_per_worker:g} CPUs and "
+        f"{training.gpus_per_worker:g} GPUs each are more than the {total} that the cluster has room for ({there}): "
+        "lower workers, cpus_per_worker or gpus_per_worker, or add machines"
     )
 
 
@@ -40,21 +39,9 @@ def room_for(training: TrainingConfig) -> int:
 
 
 def _room(training: TrainingConfig, nodes: Sequence[Mapping[str, Any]]) -> int:
-    room = [_fitting(training, node["Resources"]) for node in nodes]
-    if training.placement == "STRICT_PACK":
-        return max(room, default=0)
-    return sum(min(count, 1) for count in room) if training.placement == "STRICT_SPREAD" else sum(room)
-
-
-def _fitting(training: TrainingConfig, resources: dict[str, float]) -> int:
-    if training.gpu_type and f"accelerator_type:{training.gpu_type}" not in resources:
-        return 0
     wanted = {"CPU": training.cpus_per_worker, "GPU": training.gpus_per_worker}
     # A ten-thousandth is the precision of Ray's own arithmetic.
-    return min(int((resources.get(kind, 0) + 1e-4) // each) for kind, each in wanted.items() if each)
-
-
-def _described(resources: dict[str, float]) -> str:
-    types = [name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")]
-    gpus = f"{resources.get('GPU', 0):g} GPUs" + (f" ({', '.join(types)})" if types else "")
-    return f"{resources.get('CPU', 0):g} CPUs, {gpus}"
+    return sum(
+        min(int((node["Resources"].get(kind, 0) + 1e-4) // each) for kind, each in wanted.items() if each)
+        for node in nodes
+    )

@@ -64,8 +64,6 @@ def _ray_run(job: TrainingJob, callbacks: Sequence[UserCallback]) -> dict[str, A
             num_workers=training.workers,
             use_gpu=training.gpus_per_worker > 0,
             resources_per_worker={"CPU": training.cpus_per_worker, "GPU": training.gpus_per_worker},
-            placement_strategy=training.placement,
-            accelerator_type=training.gpu_type,
         ),
         run_config=RunConfig(
             # Ray resumes a run of the same name by itself; resuming is ours to do, so every start has a new name.

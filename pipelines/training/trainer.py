@@ -46,7 +46,6 @@ from vse_core.models import build_model, load_weights
 from vse_core.outputs import Images, Texts, embed
 from vse_core.precision import use_tf32
 from vse_core.training.collapse import CollapseError
-from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.graphs import GraphedSteps
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer, set_learning_rate
@@ -187,8 +186,7 @@ class Trainer:
         """Return the model ready for steps in which a backbone is trained, or stays as it is."""
         if isinstance(self.model.image_encoder, PixelEncoder):
             self.model.image_encoder.freeze(frozen)
-        chunk_size = self.training.chunk_size
-        trained = self.kind.trained(self.model if chunk_size is None else ChunkedModel(self.model, chunk_size))
+        trained = self.kind.trained(self.model)
         if world_size() == 1 or self._is_sharded:
             return trained
         devices = [self.device] if self.device.type == "cuda" else None
@@ -350,5 +348,5 @@ class Trainer:
 
 
 def _can_be_captured(training: TrainingConfig) -> bool:
-    """Whether a step is the GPU's alone: processes wait for each other within one, and chunks and fp16 for the host."""
-    return world_size() == 1 and training.chunk_size is None and training.precision != "fp16"
+    """Whether a step is the GPU's alone: processes wait for each other within one, and fp16 for the host."""
+    return world_size() == 1 and training.precision != "fp16"

@@ -78,24 +78,13 @@ class FeatureEncoder(nn.Module):
     def _project(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
         """The sets in the joint space, projections side by side, zero where there is no element; and their mask."""
         check_lengths(features_BNF, lengths_B)
-        rows_MF, mask_BN = self._rows(features_BNF, lengths_B)
+        mask_BN = valid_mask(features_BNF, lengths_B)
+        # Autocast would convert them once for each layer that reads them.
+        rows_MF = real_rows(features_BNF, mask_BN).to(product_type(features_BNF, self.fc.weight.dtype))
         rows_MD = self.fc(rows_MF)
         if self.mlp is not None:
             rows_MD = rows_MD + self.mlp(rows_MF, *self._counted(mask_BN, rows_MF))
         return into_sets(self.dropout(rows_MD), mask_BN), mask_BN
-
-    def norm_sums(self, features_BNF: Tensor, lengths_B: Tensor) -> Tensor:
-        """Return :meth:`GlobalBatchNorm.sums` of the MLP over a part of a batch."""
-        assert self.mlp is not None
-        rows_MF, mask_BN = self._rows(features_BNF, lengths_B)
-        padding, counted_M = self._counted(mask_BN, rows_MF)
-        return self.mlp.norm.sums(self.mlp.hidden_rows(rows_MF, padding), counted_M)
-
-    def _rows(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-        mask_BN = valid_mask(features_BNF, lengths_B)
-        # Autocast would convert them once for each layer that reads them.
-        row_type = product_type(features_BNF, self.fc.weight.dtype)
-        return real_rows(features_BNF, mask_BN).to(row_type), mask_BN
 
     def _counted(self, mask_BN: Tensor, rows_MF: Tensor) -> tuple[int, Tensor | None]:
         """How many rows of zeros the statistics miss, and which of the rows they count, None for all."""
@@ -120,16 +109,12 @@ class ResidualMLP(nn.Module):
 
         In the statistics of the batch norm ``padding`` rows of zeros join, and rows that do not count are left out.
         """
-        normed_MH = self.norm(self.hidden_rows(rows_MF, padding), counted_M)[: rows_MF.shape[0]]
-        out: Tensor = self.out(torch.relu(normed_MH))
-        return out
-
-    def hidden_rows(self, rows_MF: Tensor, padding: int) -> Tensor:
-        """Return the rows (M + padding, H) that the batch norm takes its statistics from."""
         hidden_MH = self.hidden(rows_MF)
         # A row of zeros leaves the linear layer as its bias.
         padded_PH = self.hidden.bias.to(hidden_MH.dtype).expand(padding, -1)
-        return torch.cat((hidden_MH, padded_PH))
+        normed_MH = self.norm(torch.cat((hidden_MH, padded_PH)), counted_M)[: rows_MF.shape[0]]
+        out: Tensor = self.out(torch.relu(normed_MH))
+        return out
 
 
 class RegionEncoder(nn.Module):

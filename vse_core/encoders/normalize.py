@@ -1,8 +1,5 @@
 """Batch normalisation over the whole global batch."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor, nn
 
@@ -21,47 +18,19 @@ class GlobalBatchNorm(nn.BatchNorm1d):
     running_mean: Tensor
     running_var: Tensor
     num_batches_tracked: Tensor
-    _given: tuple[Tensor, Tensor] | None = None
 
     def forward(self, rows_MF: Tensor, counted_M: Tensor | None = None) -> Tensor:
         """Normalise rows (M, F); in training with the statistics of all processes' rows, else with the running ones.
 
         A mask says which rows the statistics count, by default all.
         """
-        if self._given is not None:
-            return self._normalise(rows_MF, *self._given)
         if self.training and (world_size() > 1 or counted_M is not None):
             return self._normalise(rows_MF, *self._measure(at_least_float32(rows_MF), counted_M))
         return super().forward(rows_MF)
 
-    @contextmanager
-    def given(self, mean_F: Tensor, variance_F: Tensor) -> Iterator[None]:
-        """Normalise rows by these statistics within a context; the running ones stay as they are.
-
-        They are :meth:`statistics` of the added :meth:`sums` of a batch that is encoded piece by piece.
-        """
-        self._given = (mean_F, variance_F)
-        try:
-            yield
-        finally:
-            self._given = None
-
-    def sums(self, rows_MF: Tensor, counted_M: Tensor | None = None) -> Tensor:
-        """Sums (3, F) of ones, of rows (M, F) and of their squares; in float64, in which their difference is exact."""
-        ones, rows = _counted(rows_MF, counted_M).double(), rows_MF.double()
-        return torch.stack([each.sum(dim=0) for each in (ones.expand_as(rows), ones * rows, ones * rows.square())])
-
-    def statistics(self, sums_3F: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance (F,) of all processes' rows from the sums of this one's; the running ones follow them."""
-        count_F, sum_F, squares_F = all_reduce_sum(sums_3F)
-        mean_F = sum_F / count_F
-        variance_F = squares_F / count_F - mean_F.square()
-        mean_F, variance_F = (values.to(self.running_mean.dtype) for values in (mean_F, variance_F.clamp(min=0)))
-        self._follow(mean_F, variance_F, count_F.to(mean_F.dtype))
-        return mean_F, variance_F
-
     def _measure(self, rows_MF: Tensor, counted_M: Tensor | None) -> tuple[Tensor, Tensor]:
-        ones_M1 = _counted(rows_MF, counted_M)
+        # One for each row that counts, zero for the others.
+        ones_M1 = rows_MF.new_ones(len(rows_MF), 1) if counted_M is None else counted_M.unsqueeze(1).to(rows_MF.dtype)
         count = all_reduce_sum(ones_M1.sum(dim=0))
         mean_F = all_reduce_sum((ones_M1 * rows_MF).sum(dim=0)) / count
         # A second pass instead of E[x^2] - E[x]^2, which cancels in float32.
@@ -78,8 +47,3 @@ class GlobalBatchNorm(nn.BatchNorm1d):
     def _normalise(self, rows_MF: Tensor, mean_F: Tensor, variance_F: Tensor) -> Tensor:
         scale_F = self.weight * (variance_F + self.eps).rsqrt()
         return ((at_least_float32(rows_MF) - mean_F) * scale_F + self.bias).to(rows_MF.dtype)
-
-
-def _counted(rows_MF: Tensor, counted_M: Tensor | None) -> Tensor:
-    """One (M, 1) for each row that counts, zero for the others."""
-    return rows_MF.new_ones(len(rows_MF), 1) if counted_M is None else counted_M.unsqueeze(1).to(rows_MF.dtype)

@@ -9,8 +9,6 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from vse_core.distributed import rank
-from vse_core.encoders.image import FeatureEncoder
-from vse_core.torch_internals import begin_at_the_root
 
 # What the encoders call their pretrained networks.
 _NETWORKS = ("bert", "backbone", "tower")
@@ -35,15 +33,9 @@ def shard(model: nn.Module) -> None:
         if name.rpartition(".")[2] in _NETWORKS:
             for layer in _layers(network):
                 fully_shard(network.get_submodule(layer))
-    for encoder in model.modules():
-        if isinstance(encoder, FeatureEncoder):
-            # Chunks ask for the statistics of its batch norm before the model is called.
-            fully_shard(encoder)
-            register_fsdp_forward_method(encoder, "norm_sums")
     fully_shard(model)
     for method in ("encode_images", "encode_texts"):
         register_fsdp_forward_method(model, method)
-    begin_at_the_root(model)
 
 
 def forget_gathered(model: nn.Module) -> None:

@@ -77,8 +77,7 @@ def training_step(
 ) -> StepResult:
     """Encode this process's local batches, take the loss of each global batch, and update by their mean gradient.
 
-    Several batches are gradient accumulation, in which every pair has the negatives of its own batch; for more
-    negatives than memory holds there is :class:`~vse_core.training.grad_cache.ChunkedModel`.
+    Several batches are gradient accumulation, in which every pair has the negatives of its own batch.
 
     A loss or a gradient that is not finite leaves the weights and the optimiser as they are;
     :meth:`StepResult.check`, or :func:`check_finite` later, tells of it. Among several processes the model is wrapped

@@ -34,13 +34,10 @@ _WITHOUT_EFFECT = {
     "workers",
     "cpus_per_worker",
     "gpus_per_worker",
-    "gpu_type",
-    "placement",
     "collective_timeout",
     "checkpoint_minutes",
     "cuda_graphs",
     "log_steps",
-    "chunk_size",
 }
 
 

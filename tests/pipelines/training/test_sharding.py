@@ -27,10 +27,9 @@ __all__ = ["shards"]
 SHARED = "training.parallelism=fsdp2"
 SETTINGS = {
     "plain": [],
-    "chunks": ["training.chunk_size=3"],
     "accumulated": ["training.accumulation=3"],
     "learned": [LEARNED],
-    "all": [LEARNED, "training.accumulation=2", "training.chunk_size=3"],
+    "all": [LEARNED, "training.accumulation=2"],
 }
 
 # The batch norm takes the bias before it away: its gradient is what rounding leaves, of which AdamW makes whole steps.

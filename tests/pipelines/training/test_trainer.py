@@ -235,13 +235,6 @@ def test_collapse_is_recognised(shards: Path, tmp_path: Path, monkeypatch: pytes
         trainer.run()
 
 
-def test_chunks_do_not_change_the_losses(
-    shards: Path, tmp_path: Path, undisturbed: tuple[list[float], list[dict[str, float]]]
-):
-    make_trainer(make_config("training.chunk_size=3"), shards, tmp_path, Recorder()).run()
-    assert losses_of(tmp_path) == pytest.approx(undisturbed[0], rel=1e-4)
-
-
 LEARNED = "loss={name: sigmoid, mask_same_image: false, learned: true}"
 
 # Steps of 3, 3 and 2 batches; the scale of fp16 halves in the first steps.
@@ -250,7 +243,7 @@ VARIANTS = {
     "bf16": ["training.precision=bf16"],
     "fp16": ["training.precision=fp16"],
     "learned": [LEARNED],
-    "all": ["training.accumulation=3", "training.precision=fp16", "training.chunk_size=5"],
+    "all": ["training.accumulation=3", "training.precision=fp16"],
     "views": ["model.image.views=3"],
 }
 

@@ -1,6 +1,4 @@
-"""A global batch shared by 1, 2, 4 processes, at once, in chunks of the encoders or in blocks of the loss, gives the
-loss, gradients and statistics of one.
-"""
+"""A global batch shared by 1, 2, 4 processes, at once or in blocks of the loss, gives what one process gives."""
 
 from pathlib import Path
 from unittest import mock
@@ -22,8 +20,6 @@ from tests.vse_core.training.tiny_unified import (
 from tests.vse_core.training.tiny_views import LOSSES as RECORDED
 from tests.vse_core.training.tiny_views import TinyViews, random_batch
 from vse_core.losses import build_loss, global_pairs
-from vse_core.models.adversarial import AdversarialModel
-from vse_core.training.grad_cache import ChunkedModel
 from vse_core.training.step import LocalBatch, training_step
 
 SIZE = 11  # shared unevenly by 2 and by 4
@@ -46,9 +42,6 @@ ADVERSARIAL = {"vse_c": {"name": "vse_c"}, "vse_c-mean": {"name": "vse_c", "redu
 # Captions have no phrases here and there, and the shares of the processes are padded to their own longest video.
 HIERARCHICAL = {"hierarchical": {"name": "hierarchical"}}
 SYSTEMS = LOSSES | UNIFIED | ADVERSARIAL | HIERARCHICAL
-# Those that are also encoded chunk by chunk; each has a way of its own through the model.
-CHUNKED = ["multi_view-joint", "infonce", "unified", "unified-bare", "vse_c", "hierarchical"]
-CHUNK = 2  # shares of 11 have up to two chunks more on one process than on another
 BLOCK = 70  # numbers: an anchor compares 11 candidates with 3 views, so two at once; with the frames of a video, one
 
 
@@ -74,9 +67,6 @@ def all_steps(rank: int, world: int, out: Path) -> None:
             with mock.patch.object(global_pairs, "BLOCK", BLOCK):
                 found[f"{name}, in blocks"] = one_step(wrapped, name, rank, world)
             model.load_state_dict(start)
-            if name in CHUNKED:
-                found[f"{name}, chunked"] = one_step(distributed(chunked(model), world), name, rank, world)
-                model.load_state_dict(start)
             if name == "infonce":
                 found["accumulated"] = one_step(wrapped, name, rank, world, seeds=(1, 2, 3))
     if rank == world - 1:  # not the first: every process must have the same
@@ -85,12 +75,6 @@ def all_steps(rank: int, world: int, out: Path) -> None:
 
 def distributed(model: torch.nn.Module, world: int) -> torch.nn.Module:
     return torch.nn.parallel.DistributedDataParallel(model, forward_sync_buffers=False) if world > 1 else model
-
-
-def chunked(model: torch.nn.Module) -> torch.nn.Module:
-    if isinstance(model, AdversarialModel):
-        return AdversarialModel(ChunkedModel(model.towers, CHUNK), model.chunk)
-    return ChunkedModel(model, CHUNK)
 
 
 def one_step(
@@ -114,7 +98,7 @@ def one_step(
 
 
 def plain_name(name: str) -> str:
-    return name.removeprefix("module.").replace("towers.model.", "towers.").removeprefix("model.")
+    return name.removeprefix("module.")
 
 
 def batch_of(name: str, seed: int) -> tuple[list, torch.Tensor]:
@@ -161,12 +145,6 @@ def test_gradients_of_the_global_batch(steps, loss: str, world: int):
 @pytest.mark.parametrize("loss", SYSTEMS)
 def test_blocks_of_the_loss_have_the_gradients_of_the_loss_at_once(steps, loss: str, world: int):
     assert_same(steps[world][f"{loss}, in blocks"], steps[1][loss])
-
-
-@pytest.mark.parametrize("world", [1, 2, 4])
-@pytest.mark.parametrize("loss", CHUNKED)
-def test_chunks_have_the_gradients_and_statistics_of_the_batch_encoded_at_once(steps, loss: str, world: int):
-    assert_same(steps[world][f"{loss}, chunked"], steps[1][loss])
 
 
 @pytest.mark.parametrize("world", [2, 4])
