@@ -7,13 +7,13 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from pipelines.kinds.kind import ModelKind
-from pipelines.schema.encoders import ImageEncoder, WordReader
+from pipelines.schema.encoders import SetEncoder, WordReader
 from pipelines.schema.fields import AbsolutePath, Float, Size
 from pipelines.schema.losses import HingeLoss
 from pipelines.schema.pooling import PoolingConfig
 
 
-class LevelImageEncoderConfig(ImageEncoder):
+class LevelImageEncoderConfig(SetEncoder):
     """From frames of a video to its event, and to frames for actions and entities (HGR); goes with `role_graphs`."""
 
     partner: ClassVar[str | None] = "role_graphs"

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from pipelines.kinds.kind import ModelKind
-from pipelines.schema.encoders import GRUStart, ImageEncoder, WordReader
+from pipelines.schema.encoders import GRUStart, SetEncoder, WordReader
 from pipelines.schema.fields import DurationField, Float, Size, Temperature, Weight
 from pipelines.schema.losses import MarginLoss
 from pipelines.schema.pooling import PoolingConfig
@@ -18,7 +18,7 @@ from preprocessing.captions import pools
 COMPONENTS_VERSION = 2
 
 
-class RegionImageEncoderConfig(ImageEncoder):
+class RegionImageEncoderConfig(SetEncoder):
     """From a set of features to a vector for each of them and one for all (UniVSE); goes with `components`."""
 
     partner: ClassVar[str | None] = "components"
@@ -64,6 +64,12 @@ class UnifiedLoss(MarginLoss):
     attribute_negatives: Size = Field(description="exchanges of an adjective, and of its noun (UniVSE: 8)")
     relation_negatives: tuple[Size, Size, Size] = Field(
         description="exchanges of subject, relation and object (UniVSE: 2, 4, 2)"
+    )
+    negatives_from: Literal["uniform", "captions"] = Field(
+        "uniform",
+        exclude_if=lambda source: source == "uniform",
+        description="draw the words of negatives equally often, or as training captions use them: a noun's adjectives, "
+        "colours for colours, nothing that may be true as well (beyond the paper)",
     )
     relevance_temperature: Temperature = Field(
         1.0, description="of the regions' relevance to an object (UniVSE: 1, nearly even; its figure 6: 0.1)"

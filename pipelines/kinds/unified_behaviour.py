@@ -108,7 +108,7 @@ def _negative_sampler(
         pools = Pools.load(directory / Pools.FILE)
         text = _settings(settings.text)
         table = _components(train, vocabulary, text.numerals, text.relations)
-        return NegativeSampler(table, pools, vocabulary, settings.seed, *counts)
+        return NegativeSampler(table, pools, vocabulary, settings.seed, *counts, loss.negatives_from)
     except (NegativesError, PoolsError) as error:
         raise StageError(f"train: {error}") from error
 

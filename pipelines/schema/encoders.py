@@ -74,6 +74,16 @@ class ImageEncoder(Encoder):
         return 0, 0
 
 
+class SetEncoder(ImageEncoder):
+    """Settings of every image encoder that takes sets of features."""
+
+    center: bool = Field(
+        False,
+        exclude_if=lambda center: not center,
+        description="subtract the mean of the training split's features, which is stored with the model",
+    )
+
+
 class TextEncoder(Encoder):
     """Settings of every text encoder."""
 
@@ -84,7 +94,7 @@ class TextEncoder(Encoder):
         return weights
 
 
-class FeatureImageEncoderConfig(ImageEncoder):
+class FeatureImageEncoderConfig(SetEncoder):
     """From a set of region or grid features to a vector."""
 
     name: Literal["features"]

@@ -10,6 +10,8 @@ from pipelines.config.training import TrainingSettings
 from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind
 from pipelines.runtime.stage import ShardSet, StageDir, StageError, check_outputs, empty_folder, fingerprint, move_up
+from pipelines.schema.encoders import SetEncoder
+from pipelines.training.feature_mean import write_feature_mean
 from pipelines.training.left_out import keep_captions
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
@@ -59,6 +61,8 @@ def prepare(
         build_model(**model_specification(settings.model, train.reader, caption_encoder))
     except ValueError as error:
         raise StageError(f"train: {error}") from error
+    if isinstance(settings.model.image, SetEncoder) and settings.model.image.center:
+        write_feature_mean(train.reader, directory)
     batches = BatchSampler(captions, batch, settings.seed).steps_per_epoch
     return caption_encoder, facts, training.epochs * training.steps_per_epoch(batches)
 

@@ -27,6 +27,7 @@ from pipelines.inference.text_embedder import text_batches
 from pipelines.kinds.inputs import SplitData
 from pipelines.tracking import LoggedData, Tracker
 from pipelines.training.checkpoints import Checkpoints
+from pipelines.training.feature_mean import start_from_feature_mean
 from pipelines.training.initial_weights import start_from_initial, start_from_word_vectors
 from pipelines.training.left_out import kept_captions
 from pipelines.training.loss_log import append_loss, forget_losses
@@ -108,6 +109,7 @@ class Trainer:
         self._checkpoint = self.checkpoints.resume()
         if self._checkpoint is None:
             start_from_word_vectors(self.model, directory)
+            start_from_feature_mean(self.model, directory)
             start_from_initial(self.model, caption_encoder, directory)
         else:
             load_weights(self.model, self._checkpoint)

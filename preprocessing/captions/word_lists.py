@@ -16,3 +16,10 @@ def read_word_lists(path: Path) -> dict[str, list[str]]:
 
 WORD_LISTS = read_word_lists(Path(__file__).with_suffix(".yaml"))
 """Words of the negatives and the adversarial captions."""
+
+_KINDS = ("colours", "sizes", "materials", "ages")
+
+
+def kind_of_adjective(adjective: str) -> str:
+    """Return the list of adjectives of which one is true of a thing, "" for an adjective in none of them."""
+    return next((kind for kind in _KINDS if adjective in WORD_LISTS[kind]), "")

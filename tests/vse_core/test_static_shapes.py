@@ -68,7 +68,8 @@ def test_aggregators(name: str):
 @pytest.mark.parametrize("norm_rows", ["real", "padded"])
 def test_batch_norm_counts_the_same_rows(norm_rows: Any):
     torch.manual_seed(0)
-    encoder = FeatureEncoder(5, 8, build_pooling("gpo", 8), norm_rows=norm_rows).double()
+    encoder = FeatureEncoder(5, 8, build_pooling("gpo", 8), norm_rows=norm_rows, center=True).double()
+    encoder.center.mean_F.copy_(torch.randn(5))
     features, lengths = make_sets([5, 2, 9, 9, 1], dim=5)
     features = features.double() * (torch.arange(9) < lengths.unsqueeze(1)).unsqueeze(2)
     other = copy.deepcopy(encoder)

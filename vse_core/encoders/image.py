@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from vse_core.encoders.center import Center
 from vse_core.encoders.normalize import GlobalBatchNorm
 from vse_core.pooling.masks import check_lengths, into_sets, real_rows, valid_mask
 from vse_core.precision import product_type
@@ -47,6 +48,7 @@ class FeatureEncoder(nn.Module):
         norm_rows: Literal["real", "padded"] = "real",
         projections: int = 1,
         dropout: float = 0.0,
+        center: bool = False,
     ) -> None:
         super().__init__()
         if norm_rows == "padded" and not mlp:
@@ -54,6 +56,7 @@ class FeatureEncoder(nn.Module):
         if projections < 1 or (projections > 1 and mlp):
             raise ValueError(f"projections must be at least 1, and 1 with the MLP; got {projections} with mlp={mlp}")
         self.feature_dim = feature_dim
+        self.center = Center(feature_dim, center)
         self.projections = projections
         self.fc = Linear(feature_dim, projections * embed_dim)
         for weight_DF in self.fc.weight.chunk(projections):
@@ -80,7 +83,8 @@ class FeatureEncoder(nn.Module):
         check_lengths(features_BNF, lengths_B)
         mask_BN = valid_mask(features_BNF, lengths_B)
         # Autocast would convert them once for each layer that reads them.
-        rows_MF = real_rows(features_BNF, mask_BN).to(product_type(features_BNF, self.fc.weight.dtype))
+        row_type = product_type(features_BNF, self.fc.weight.dtype)
+        rows_MF = real_rows(self.center(features_BNF, mask_BN), mask_BN).to(row_type)
         rows_MD = self.fc(rows_MF)
         if self.mlp is not None:
             rows_MD = rows_MD + self.mlp(rows_MF, *self._counted(mask_BN, rows_MF))
@@ -121,12 +125,14 @@ class RegionEncoder(nn.Module):
     """Regions by a 1x1 convolution without a bias, and the image by pooling them (UniVSE, section 3.3).
 
     The convolution of a grid is one linear layer for each of its cells, so the features may as well be those of
-    detected regions. The aggregate is taken of the layer's outputs, not of the regions' unit vectors.
+    detected regions. The aggregate is taken of the layer's outputs, not of the regions' unit vectors. With ``center``
+    the mean of the training features is subtracted first (:class:`~vse_core.encoders.center.Center`; not in the paper).
     """
 
-    def __init__(self, feature_dim: int, embed_dim: int, pooling: nn.Module) -> None:
+    def __init__(self, feature_dim: int, embed_dim: int, pooling: nn.Module, center: bool = False) -> None:
         super().__init__()
         self.feature_dim = feature_dim
+        self.center = Center(feature_dim, center)
         self.projection = Linear(feature_dim, embed_dim, bias=False)
         nn.init.xavier_uniform_(self.projection.weight)
         self.pooling = pooling
@@ -143,6 +149,7 @@ class RegionEncoder(nn.Module):
         """Return the images, the regions' unit vectors (B, N, D), zero for padding, and the mask (B, N) of regions."""
         check_lengths(features_BNF, lengths_B)
         mask_BN = valid_mask(features_BNF, lengths_B)
+        features_BNF = self.center(features_BNF, mask_BN)
         rows_MD = self.projection(real_rows(features_BNF, mask_BN).to(self.projection.weight.dtype))
         images_BD = unit_length(self.pooling(into_sets(rows_MD, mask_BN), lengths_B))
         return images_BD.unsqueeze(1), into_sets(unit_length(rows_MD), mask_BN), mask_BN

@@ -1,7 +1,8 @@
-"""Dependencies of a caption resolved by its image: which noun is white, and who eats what."""
+"""Dependencies of a caption resolved by its image: which noun is white, which colour it has, and who eats what."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,32 +61,73 @@ def find_dependencies(
     all candidates are correct, or none is ("a boy by a boy"), there is nothing to resolve.
     """
     asked_at, width = (0, 2) if kind == "attributes" else (1, 3)
-    words: list[Words] = []
-    correct: list[bool] = []
-    first, owners, skipped = [0], [], 0
-    for caption, (objects, found) in enumerate(captions):
+    found = _Found(width)
+    for caption, (objects, components) in enumerate(captions):
         nouns = list(dict.fromkeys(objects))
-        for component in found:
+        for component in components:
             if not {*component[:asked_at], *component[asked_at + 1 :]} <= set(nouns):
                 raise ValueError(f"caption {caption} has the component {component}, but only the nouns {nouns}")
-        for asked in dict.fromkeys(component[asked_at] for component in found):
+        for asked in dict.fromkeys(component[asked_at] for component in components):
             chosen = itertools.permutations(nouns, width - 1)
             candidates = [(*some[:asked_at], asked, *some[asked_at:]) for some in chosen]
-            agreed = [candidate in found for candidate in candidates]
-            if not any(agreed) or all(agreed):
-                skipped += 1
-                continue
-            words += candidates
-            correct += agreed
-            first.append(len(words))
-            owners.append(caption)
-    return Dependencies(
-        words_NW=torch.tensor(words, dtype=torch.long).reshape(-1, width),
-        first_G1=torch.tensor(first),
-        correct_N=torch.tensor(correct, dtype=torch.bool),
-        caption_G=torch.tensor(owners, dtype=torch.long),
-        skipped=skipped,
-    )
+            found.add(caption, candidates, [candidate in components for candidate in candidates])
+    return found.dependencies()
+
+
+def find_adjectives(
+    pairs_of_C: Sequence[Sequence[Words]],
+    image_of_C: Sequence[int],
+    choices: Sequence[int],
+    alike: Callable[[int, int], bool],
+) -> Dependencies:
+    """Ask of every noun of a caption with one of some adjectives which of them it has: which colour, for instance.
+
+    Words tell less of it than of :func:`find_dependencies`: a dog may have most colours, while what is green is seldom
+    the dog. Captions have (adjective, noun) ids, and the index of their image. Candidates are the pairs of all choices
+    with the noun; those that any caption of the image has are correct. Others that are `alike` to one of these
+    ("grey") are left out.
+    """
+    said = defaultdict(set)
+    for image, pairs in zip(image_of_C, pairs_of_C, strict=True):
+        for adjective, noun in pairs:
+            if adjective in choices:
+                said[image, noun].add(adjective)
+    found = _Found(2)
+    for caption, (image, pairs) in enumerate(zip(image_of_C, pairs_of_C, strict=True)):
+        for noun in dict.fromkeys(noun for adjective, noun in pairs if adjective in choices):
+            true = said[image, noun]
+            kept = [word for word in choices if word in true or not any(alike(word, other) for other in true)]
+            found.add(caption, [(word, noun) for word in kept], [word in true for word in kept])
+    return found.dependencies()
+
+
+class _Found:
+    """Collects dependencies whose candidates are `width` words."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.words: list[Words] = []
+        self.correct: list[bool] = []
+        self.first, self.owners, self.skipped = [0], list[int](), 0
+
+    def add(self, caption: int, candidates: Sequence[Words], correct: Sequence[bool]) -> None:
+        """Add one of a caption, or count it as skipped if there is nothing to choose."""
+        if not any(correct) or all(correct):
+            self.skipped += 1
+            return
+        self.words += candidates
+        self.correct += correct
+        self.first.append(len(self.words))
+        self.owners.append(caption)
+
+    def dependencies(self) -> Dependencies:
+        return Dependencies(
+            words_NW=torch.tensor(self.words, dtype=torch.long).reshape(-1, self.width),
+            first_G1=torch.tensor(self.first),
+            correct_N=torch.tensor(self.correct, dtype=torch.bool),
+            caption_G=torch.tensor(self.owners, dtype=torch.long),
+            skipped=self.skipped,
+        )
 
 
 def other_images(count: int, seed: int = 0) -> Tensor:

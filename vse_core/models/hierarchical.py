@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from vse_core.encoders.center import Center
 from vse_core.encoders.text import BiGRUEncoder
 from vse_core.losses.hierarchical import TextLevels, VideoLevels
 from vse_core.models.model import Model
@@ -86,12 +87,15 @@ class FrameLevelEncoder(nn.Module):
     HGR pools by ``attention``; with GPO for the aggregator it is HGR-infinity (VSE-infinity, section 5.1.2). Actions
     and entities keep all frames: which of them count depends on the phrase
     (:func:`~vse_core.losses.hierarchical.phrase_similarities`). ``dropout`` is the share of the projected values that
-    training leaves out (0.2 in the released code).
+    training leaves out (0.2 in the released code), and with ``center`` the mean of the training features is subtracted.
     """
 
-    def __init__(self, feature_dim: int, embed_dim: int, pooling: nn.Module, dropout: float = 0.2) -> None:
+    def __init__(
+        self, feature_dim: int, embed_dim: int, pooling: nn.Module, dropout: float = 0.2, center: bool = False
+    ) -> None:
         super().__init__()
         self.feature_dim = feature_dim
+        self.center = Center(feature_dim, center)
         self.events, self.actions, self.entities = (Linear(feature_dim, embed_dim) for _ in range(3))
         self.pooling = pooling
         self.dropout = nn.Dropout(dropout)
@@ -99,11 +103,11 @@ class FrameLevelEncoder(nn.Module):
     def forward(self, features_BNF: Tensor, lengths_B: Tensor) -> VideoLevels:
         """Encode (B, N, F) frames with lengths (B,)."""
         check_lengths(features_BNF, lengths_B)
-        frames_BNF = features_BNF.to(self.events.weight.dtype)
+        mask_BN = valid_mask(features_BNF, lengths_B)
+        frames_BNF = self.center(features_BNF, mask_BN).to(self.events.weight.dtype)
         events, actions, entities = (
             self.dropout(level(frames_BNF)) for level in (self.events, self.actions, self.entities)
         )
-        mask_BN = valid_mask(features_BNF, lengths_B)
         return VideoLevels(unit_length(self.pooling(events, lengths_B)), actions, entities, mask_BN)
 
 

@@ -3,6 +3,7 @@
 B images, C captions, G dependencies, N candidates of all dependencies together, D embedding.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -14,11 +15,14 @@ from pipelines.inference.image_inputs import image_source
 from pipelines.kinds.component_embedder import ComponentEmbedder, Phrase
 from pipelines.runtime.stage import StageError
 from preprocessing.captions.components import nouns_of, pairs_of, triples_of
+from preprocessing.captions.word_lists import WORD_LISTS
+from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 from preprocessing.loading.loader import image_batches
 from vse_core.evaluation.dependency import (
     Dependencies,
     candidate_similarities,
     evaluate_dependencies,
+    find_adjectives,
     find_dependencies,
     image_contribution,
     other_images,
@@ -28,12 +32,14 @@ _IMAGES_AT_ONCE = 128
 
 
 def dependencies(inputs: EvaluationInputs) -> Results:
-    """Evaluate which noun an adjective belongs to, and which nouns a relation relates: accuracies with their controls.
+    """Evaluate which noun an adjective belongs to, which colour a noun has, and what a relation relates, with controls.
 
     The parser's answers count as correct. A model with regions tells the noun of an adjective by the pair's best region
     ("regions"), against which it was trained; also by how much the pair's best region is above that of the noun alone
-    ("relative"). Relations, and attributes as well, are scored with the image's global vector ("global"): relations
-    were trained against it, and models without regions have nothing else.
+    ("relative"). Words mostly tell which noun is green; which colour the dog has, among those that the split's captions
+    use `pools.min_adjectives` times, the image has to tell ("colours"). Relations, and attributes as well, are scored
+    with the image's global vector ("global"): relations were trained against it, and models without regions have
+    nothing else.
 
     Metrics, in per cent, are for each score ``dependencies/attributes_regions_accuracy``, ``.._wrong_image`` (the same
     with another image of the split in place of each) and ``.._contribution``, their difference, with ``_low`` and
@@ -54,24 +60,40 @@ def dependencies(inputs: EvaluationInputs) -> Results:
     triples = [[(number(s), number(r), number(o)) for s, r, o in triples_of(graph)] for graph in graphs]
     kinds = {
         "attributes": find_dependencies(zip(nouns, pairs, strict=True), "attributes"),
+        "colours": _find_colours(pairs, image_of_C.tolist(), words, inputs.pools.min_adjectives),
         "relations": find_dependencies(zip(nouns, triples, strict=True), "relations"),
     }
     metrics: dict[str, float] = {}
     for kind, found in kinds.items():
         if len(found.caption_G):
-            measured = _evaluate(inputs, found, list(words), image_of_C[found.caption_G])
+            measured = _evaluate(inputs, found, list(words), image_of_C[found.caption_G], kind == "attributes")
             metrics |= {f"dependencies/{kind}_{name}": value for name, value in measured.items()}
     return Results("dependencies", metrics, f"dependencies: {_summary(metrics, list(kinds)) or 'none to resolve'}")
 
 
-def _evaluate(inputs: EvaluationInputs, found: Dependencies, names: list[str], image_G: Tensor) -> dict[str, float]:
-    """Return the metrics of all scores of one kind of dependencies."""
+def _find_colours(
+    pairs_of_C: Sequence[Sequence[tuple[int, int]]], image_of_C: Sequence[int], words: dict[str, int], fewest: int
+) -> Dependencies:
+    """Ask for the colours of nouns, among those that the captions use often enough."""
+    uses = Counter(adjective for pairs in pairs_of_C for adjective, _ in pairs)
+    colours = {words[colour]: colour for colour in WORD_LISTS["colours"] if uses[words.get(colour, -1)] >= fewest}
+
+    def alike(one: int, other: int) -> bool:
+        return load_taxonomy().same_or_kind_of(colours[one], colours[other], "adjective")
+
+    return find_adjectives(pairs_of_C, image_of_C, list(colours), alike)
+
+
+def _evaluate(
+    inputs: EvaluationInputs, found: Dependencies, names: list[str], image_G: Tensor, has_nouns: bool
+) -> dict[str, float]:
+    """Return the metrics of all scores of one kind of dependencies, whose candidates may differ in their nouns."""
     phrases = [tuple(names[word] for word in candidate) for candidate in found.words_NW.tolist()]
     image_N = image_G.repeat_interleave(found.first_G1.diff())
-    wrong = _scores(inputs, phrases, other_images(len(inputs.captions))[image_N])
+    wrong = _scores(inputs, phrases, other_images(len(inputs.captions))[image_N], has_nouns)
     metrics: dict[str, float] = {"skipped": float(found.skipped)}
     # The figures of the first stand for the kind.
-    for name, scores_N in reversed(_scores(inputs, phrases, image_N).items()):
+    for name, scores_N in reversed(_scores(inputs, phrases, image_N, has_nouns).items()):
         result = evaluate_dependencies(scores_N, found.first_G1, found.correct_N)
         with_wrong = evaluate_dependencies(wrong[name], found.first_G1, found.correct_N)
         gain, interval = image_contribution(scores_N, wrong[name], found.first_G1, found.correct_N, image_G)
@@ -88,13 +110,15 @@ def _evaluate(inputs: EvaluationInputs, found: Dependencies, names: list[str], i
     return metrics
 
 
-def _scores(inputs: EvaluationInputs, phrases: Sequence[Phrase], image_N: Tensor) -> dict[str, Tensor]:
+def _scores(inputs: EvaluationInputs, phrases: Sequence[Phrase], image_N: Tensor, has_nouns: bool) -> dict[str, Tensor]:
     """Return the similarities (N,) of candidates with these images (N,), by the name of the score."""
     candidates_ND = _embedded(inputs, phrases)
     scores = {"global": candidate_similarities(inputs.gallery.images_BKD, candidates_ND, image_N)}
     embedder = inputs.texts.components
     if embedder is None or len(phrases[0]) != 2:
         return scores
+    if not has_nouns:
+        return {"regions": _best_regions(inputs, embedder, candidates_ND, image_N), **scores}
     nouns_ND = _embedded(inputs, [(noun,) for _, noun in phrases])
     best = _best_regions(inputs, embedder, torch.cat([candidates_ND, nouns_ND]), image_N.repeat(2))
     pairs_N, nouns_N = best.chunk(2)

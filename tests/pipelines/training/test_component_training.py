@@ -4,6 +4,7 @@ import json
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipelines.config import PipelineConfig, load_config
@@ -11,6 +12,7 @@ from pipelines.kinds.adversarial_behaviour import ADVERSARIAL, _write_tokens
 from pipelines.kinds.inputs import SplitData
 from pipelines.kinds.scene_graphs import graphs_of
 from pipelines.runtime.stage import StageError
+from pipelines.training.feature_mean import FILE, write_feature_mean
 from pipelines.training.trainer import Trainer
 from preprocessing.captions.adversarial.files import Adversarial, write_adversarials
 from preprocessing.captions.components import component_words
@@ -113,6 +115,21 @@ def test_variants_of_univse_learn_and_their_models_load(setting: str, shards: Pa
     model = load_model(next(tmp_path.glob("best-*")))
     assert model.text_encoder.relations == ("joined" if "joined" in setting else "words")
     assert (model.text_encoder.sentences is None) == ("gpo" not in setting)
+
+
+def test_the_mean_of_the_features_is_the_training_splits_and_stays(shards: Path, tmp_path: Path):
+    """Also if training resumes."""
+    reader = ShardReader(shards / "train/features", "grid")
+    write_feature_mean(reader, tmp_path)
+    mean_F = np.concatenate([reader.features(image).astype(float) for image in range(len(reader))]).mean(axis=0)
+    config = make_config("univse", "model.image.center=true", "training.epochs=1", "loss.negatives_from=captions")
+    trainer = make_trainer(config, shards, tmp_path, Recorder())
+    np.testing.assert_allclose(trainer.model.get_buffer("image_encoder.center.mean_F").numpy(), mean_F, atol=1e-6)
+    trainer.run()
+    (tmp_path / FILE).unlink()
+    resumed = make_trainer(config, shards, tmp_path, Recorder(), prepared=True)
+    for model in (resumed.model, load_model(next(tmp_path.glob("best-*")))):
+        np.testing.assert_allclose(model.get_buffer("image_encoder.center.mean_F").numpy(), mean_F, atol=1e-6)
 
 
 def test_relations_count_only_when_their_time_has_come(shards: Path, tmp_path: Path):

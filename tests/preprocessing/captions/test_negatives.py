@@ -188,6 +188,70 @@ def test_all_words_that_may_be_drawn_are_as_likely() -> None:
         assert abs(np.corrcoef(ids[:, 0], ids[:, 1])[0, 1]) < 0.12
 
 
+SEEN = [
+    [graph("[a {brown} dog] (on|on) [a {big} ball]"), graph("[a {small} dog] (stand on|stand on) [a ball]")],
+    [graph("[a {black} dog] (by|by) [a {brown} house]"), graph("[a {black} dog] (by|by) [a {brown} ball]")],
+    [graph("[a {white} man] (on|on) [a {gray} house]"), graph("[a {tall} man] (by|by) [a person]")],
+]
+SEEN_POOLS = Pools(
+    ("animal", "ball", "dog", "house", "man", "person"),
+    ("big", "black", "brown", "gray", "grey", "large", "small", "tall", "white"),
+    ("by", "on", "stand on"),
+)
+
+
+def test_negatives_from_captions_are_as_likely_as_what_is_true() -> None:
+    """For a brown dog and its ball, counted by hand; a share of one more goes to the words by their frequency."""
+    extra = [*SEEN_POOLS.nouns, *SEEN_POOLS.adjectives, "stand", "on", "by"]
+    vocabulary = Vocabulary.build([], extra_words=extra)
+    drawn = NegativeSampler(ComponentTable.build(SEEN, vocabulary), SEEN_POOLS, vocabulary, 5, source="captions")
+    pairs = [pair for of_image in SEEN for one in of_image for pair in pairs_of(one)]
+    counts: dict[str, Counter[str]] = {name: Counter() for name in ("noun", "adjective", "owner", "relation", "place")}
+    for epoch in range(3000):
+        batch = SimpleNamespace(**drawn.batch(np.array([0]), epoch))
+        read = [[vocabulary.word(i) for i in row if i != NO_WORD] for row in batch.triple_negatives_TNL[0].tolist()]
+        counts["noun"].update(vocabulary.word(i) for i in batch.object_negatives_ON[0].tolist())
+        counts["adjective"].update(vocabulary.word(i) for i in batch.pair_negatives_AN2[0, :8, 0].tolist())
+        counts["owner"].update(vocabulary.word(i) for i in batch.pair_negatives_AN2[0, 8:, 1].tolist())
+        counts["relation"].update(" ".join(row[1:-1]) for row in read[2:6])
+        counts["place"].update(row[-1] for row in read[6:])
+
+    def weights(pool: tuple[str, ...], words: list[str], every: list[str], left_out: set[str]) -> dict[str, float]:
+        """Uses of the pool's words, and a share of one more by one more than all their uses."""
+        more = {word: every.count(word) + 1 for word in pool}
+        return {w: words.count(w) + more[w] / sum(more.values()) for w in pool if w not in left_out}
+
+    graphs = [one for of_image in SEEN for one in of_image]
+    nouns = [noun for one in graphs for noun in nouns_of(one)]
+    found = [triple for one in graphs for triple in triples_of(one)]
+    relations, ends = ([triple[column] for triple in found] for column in (1, 2))
+    of_dog, with_brown = [a for a, n in pairs if n == "dog"], [n for a, n in pairs if a == "brown"]
+    # Captions know "dog" as a kind of "animal", and WordNet as one of "person" too. "stand on" has the words of "on".
+    not_dog, colours = {"dog", "animal", "person"}, {"black", "gray", "grey", "white"}
+    no_colour = set(SEEN_POOLS.adjectives) - colours
+    expected = {
+        "noun": weights(SEEN_POOLS.nouns, nouns, nouns, not_dog | {"ball"}),
+        "adjective": weights(SEEN_POOLS.adjectives, of_dog, [a for a, _ in pairs], no_colour),
+        "owner": weights(SEEN_POOLS.nouns, with_brown, [n for _, n in pairs], not_dog),
+        "relation": weights(SEEN_POOLS.relations, relations, relations, {"on", "stand on"}),
+        "place": weights(SEEN_POOLS.nouns, ends, ends, {"ball"}),
+    }
+    for name, likely in expected.items():
+        total, size = sum(likely.values()), counts[name].total()
+        assert set(counts[name]) == set(likely)
+        for word, weight in likely.items():
+            share = weight / total
+            assert abs(counts[name][word] - size * share) < 5 * np.sqrt(size * share) + 1, (name, word)
+
+
+def test_an_adjective_whose_kind_has_no_other_is_exchanged_for_any() -> None:
+    vocabulary = Vocabulary.build([], extra_words=["dog", "cat", "brown", "wet"])
+    components = ComponentTable.build([[graph("[a {brown} dog]")]], vocabulary)
+    pools = Pools(("cat", "dog"), ("brown", "wet"), ("wet",))
+    batch = NegativeSampler(components, pools, vocabulary, 0, source="captions").batch(np.array([0]), 0)
+    assert {vocabulary.word(i) for i in batch["pair_negatives_AN2"][0, :8, 0].tolist()} == {"wet"}
+
+
 def test_counts_may_differ_and_vanish() -> None:
     batch = sampler(BUSY, objects=3, pairs=(0, 2), triples=(0, 0, 1))(np.array([0, 1]), 0)
     assert batch.object_negatives_ON.shape == (4, 3)

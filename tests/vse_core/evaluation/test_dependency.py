@@ -13,6 +13,7 @@ from vse_core.evaluation.dependency import (
     Dependencies,
     candidate_similarities,
     evaluate_dependencies,
+    find_adjectives,
     find_dependencies,
     image_contribution,
     other_images,
@@ -62,6 +63,23 @@ def test_a_relation_of_a_noun_to_itself_offers_no_choice():
     assert as_lists(found) == []
     assert found.skipped == 2
     assert found.words_NW.shape == (0, 3)
+
+
+def test_which_of_some_adjectives_a_noun_has():
+    """What another caption of the image says is true as well, what is alike to it is left out."""
+    red, gray, grey, big = 22, 23, 24, 25
+    captions = [[(WHITE, DOG), (big, DOG)], [(grey, DOG), (big, GIRL)], [(WHITE, DOG)], [(red, DOG), (red, GIRL)]]
+    colours, images = (WHITE, red, gray, grey), [0, 0, 1, 1]
+    found = find_adjectives(captions, images, colours, lambda one, other: {one, other} == {gray, grey})
+    every = [(colour, DOG) for colour in colours]
+    assert as_lists(found) == [
+        (0, [every[0], every[1], every[3]], [every[0], every[3]]),
+        (1, [every[0], every[1], every[3]], [every[0], every[3]]),
+        (2, every, every[:2]),
+        (3, every, every[:2]),
+        (3, [(colour, GIRL) for colour in colours], [(red, GIRL)]),
+    ]
+    assert find_adjectives(captions, images, [WHITE], lambda *_: False).skipped == 2
 
 
 def test_a_noun_that_is_no_object_is_refused():

@@ -10,12 +10,13 @@ import torch
 from pipelines.evaluation.protocols.dependencies import dependencies
 from pipelines.kinds.component_embedder import ComponentEmbedder
 from pipelines.runtime.stage import StageError
+from pipelines.schema.captions import PoolsConfig
 from preprocessing.captions.adversarial.sentence import TokenizedCaption
 from preprocessing.captions.components import component_words
 from preprocessing.captions.graph_shards import read_captions
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
-from tests.pipelines.tiny_graphs import WIDTH, write_split
+from tests.pipelines.tiny_graphs import COLOURS, WIDTH, write_split
 from vse_core.evaluation.dependency import other_images
 from vse_core.models import build_model
 from vse_core.models.unified import UnifiedModel
@@ -42,17 +43,22 @@ def inputs(tmp_path: Path) -> SimpleNamespace:
         regions = model.image_encoder.images_and_regions(features, torch.full((IMAGES,), 4))[1]
     texts = SimpleNamespace(components=embedder, model=model, embed_phrases=embedder.embed_phrases)
     gallery = SimpleNamespace(images_BKD=images)
-    return SimpleNamespace(captions=captions, texts=texts, gallery=gallery, reader=reader, regions=regions)
+    pools = PoolsConfig(min_adjectives=1)
+    return SimpleNamespace(captions=captions, texts=texts, gallery=gallery, reader=reader, regions=regions, pools=pools)
+
+
+def similar(inputs: SimpleNamespace, image: int, score: str, *phrase: str) -> float:
+    vector = inputs.texts.embed_phrases([phrase])[0]
+    if score == "global":
+        return float(inputs.gallery.images_BKD[image, 0] @ vector)
+    return max(float(region @ vector) for region in inputs.regions[image])
 
 
 def resolved(inputs: SimpleNamespace, caption: TokenizedCaption, image: int, score: str) -> list[bool]:
     """Whether the nouns of a caption's attributes are found with an image; of those that leave a choice."""
 
     def similarity(*phrase: str) -> float:
-        vector = inputs.texts.embed_phrases([phrase])[0]
-        if score == "global":
-            return float(inputs.gallery.images_BKD[image, 0] @ vector)
-        return max(float(region @ vector) for region in inputs.regions[image])
+        return similar(inputs, image, score, *phrase)
 
     things = caption.graph.objects
     known = {(attribute.lemma, thing.lemma) for thing in things for attribute in thing.attributes}
@@ -92,6 +98,26 @@ def test_scores_and_controls_are_those_of_loops(inputs: SimpleNamespace) -> None
     assert found["dependencies/attributes_accuracy"] == found["dependencies/attributes_regions_accuracy"]
     assert found["dependencies/relations_accuracy"] == found["dependencies/relations_global_accuracy"]
     assert "dependencies/relations_wrong_image" in found
+
+
+def test_colours_of_nouns_are_those_of_loops(inputs: SimpleNamespace) -> None:
+    """Each image's shapes have a colour each: four candidates, of which any that a caption of the image has is true."""
+    found = dependencies(cast("Any", inputs)).metrics
+    for score in ("global", "regions"):
+        hits: dict[str, list[bool]] = {"accuracy": [], "wrong_image": []}
+        for own, (other, captions) in enumerate(zip(other_images(IMAGES).tolist(), inputs.captions, strict=True)):
+            things = [[(a.lemma, o.lemma) for o in c.graph.objects for a in o.attributes] for c in captions]
+            for noun in (noun for pairs in things for _, noun in pairs):
+                true = {colour for pairs in things for colour, other_noun in pairs if other_noun == noun}
+                for name, image in (("accuracy", own), ("wrong_image", other)):
+                    values = {similar(inputs, image, score, colour, noun): colour for colour in COLOURS}
+                    hits[name].append(values[max(values)] in true)
+        for name, each in hits.items():
+            assert found[f"dependencies/colours_{score}_{name}"] == pytest.approx(100 * sum(each) / len(each))
+        assert len(hits["accuracy"]) == found["dependencies/colours_dependencies"]
+    assert found["dependencies/colours_chance"] == 25
+    assert found["dependencies/colours_accuracy"] == found["dependencies/colours_regions_accuracy"]
+    assert "dependencies/colours_relative_accuracy" not in found
 
 
 def test_models_without_regions_have_the_global_score(inputs: SimpleNamespace) -> None:
