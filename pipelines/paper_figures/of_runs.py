@@ -8,23 +8,22 @@ from pipelines.config import PipelineConfig
 from pipelines.evaluation import PICTURES
 from pipelines.evaluation.named_models import NamedModel, evaluate_model
 from pipelines.paper_figures.registered_model import RegisteredModel
-from pipelines.reporting.recorded import Point
 from pipelines.runtime.stage import StageError, check_output
 from vse_core.evaluation.plots import plot_convergence, plot_negatives
 
 
 def convergence(models: Sequence[RegisteredModel]) -> dict[str, Figure]:
     """Draw the RSUM after each epoch of several trainings (VSE+2AD, appendix, figure 1: with ADOPT and without)."""
-    splits = list(dict.fromkeys(registered.training.tags.get("vse.split", "") for registered in models))
+    splits = list(dict.fromkeys(registered.training.data.tags.get("vse.split", "") for registered in models))
     if len(splits) > 1:
         raise StageError(f"the trainings were evaluated on different splits: {' and '.join(splits)}")
     rsums = {}
     for registered in models:
-        points = _last_of_each_step(registered.training.metrics.get(f"{splits[0]}/rsum", ()))
-        if not points:
+        values = registered.history(f"{splits[0]}/rsum")
+        if not values:
             raise StageError(f"{registered.name}: MLflow has no RSUM of the epochs of its training")
-        loss = registered.training.params.get("loss.name", "unknown")
-        rsums[f"{registered.name} (loss {loss})"] = [point.value for point in points]
+        loss = registered.training.data.params.get("loss.name", "unknown")
+        rsums[f"{registered.name} (loss {loss})"] = list(values.values())
     return {"convergence.png": plot_convergence(rsums, splits[0])}
 
 
@@ -32,14 +31,14 @@ def negatives(models: Sequence[RegisteredModel]) -> dict[str, Figure]:
     """Draw the number of negatives that ADOPT chooses, by training step (VSE+2AD, appendix, figure 2)."""
     numbers = {}
     for registered in models:
-        points = _last_of_each_step(registered.training.metrics.get("train/negatives", ()))
-        if not points:
-            loss = registered.training.params.get("loss.name", "unknown")
+        values = registered.history("train/negatives")
+        if not values:
+            loss = registered.training.data.params.get("loss.name", "unknown")
             raise StageError(
                 f"{registered.name}: its training has logged no number of negatives, as it does with loss.name adopt; "
                 f"this one is {loss}"
             )
-        numbers[registered.name] = [point.step for point in points], [point.value for point in points]
+        numbers[registered.name] = list(values), list(values.values())
     return {"negatives.png": plot_negatives(numbers)}
 
 
@@ -56,9 +55,3 @@ def alpha_sweep(registered: RegisteredModel, config: PipelineConfig) -> dict[str
         raise StageError(f"{registered.name} has no alpha: its captions are sentences without components")
     check_output(directory, f"{PICTURES}/{path.name}")
     return {path.name: path.read_bytes()}
-
-
-def _last_of_each_step(points: Sequence[Point]) -> list[Point]:
-    """Return the last value of each step, in the order of the steps; steps are repeated after a restart."""
-    last = {point.step: point for point in points}
-    return [last[step] for step in sorted(last)]

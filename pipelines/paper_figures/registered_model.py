@@ -1,15 +1,22 @@
 """A registered model with the run of its training in MLflow, as figures need it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipelines.inference.embedder import Embedder
 from pipelines.registry.models import find_bundle, tags_of
-from pipelines.reporting.recorded import RecordedRun, recorded_runs
 from pipelines.retrieval.gallery import Gallery, GalleryError
 from pipelines.runtime.stage import StageError
+from pipelines.tracking.client import connect, named_outages
 from preprocessing.features.extractor import ExtractorError
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
 
 
 @dataclass(frozen=True)
@@ -49,15 +56,26 @@ class RegisteredModel:
             raise StageError(f"{self.name} cannot be loaded: {error}") from error
 
     @cached_property
-    def training(self) -> RecordedRun:
+    def training(self) -> Run:
         """The last run of its training in MLflow; a directory has none."""
-        runs = recorded_runs(self.tracking_uri, "train", self._train_fingerprint())
+        wanted = f"tags.`vse.stage` = 'train' and tags.`vse.fingerprint` = '{self._train_fingerprint()}'"
+        with named_outages(self.tracking_uri, "read the runs"):
+            client = connect(self.tracking_uri)
+            experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+            runs = client.search_runs(experiments, wanted, order_by=["start_time DESC"], max_results=1)
         if not runs:
             raise StageError(
                 f"{self.name}: MLflow at {self.tracking_uri} has no run of its training: name a model that was "
                 "trained and registered there"
             )
-        return runs[-1]
+        run: Run = runs[0]
+        return run
+
+    def history(self, metric: str) -> dict[int, float]:
+        """Return the values of a metric of its training by step; of a step that a restart has repeated the last one."""
+        with named_outages(self.tracking_uri, "read the runs"):
+            points = connect(self.tracking_uri).get_metric_history(self.training.info.run_id, metric)
+        return dict(sorted({point.step: point.value for point in sorted(points, key=attrgetter("timestamp"))}.items()))
 
     def _train_fingerprint(self) -> str:
         if self.name == str(self.bundle[1]):

@@ -6,31 +6,24 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipelines.reporting.accounts import costs, data, failures, versions
 from pipelines.reporting.configuration import configuration
+from pipelines.reporting.data import data
 from pipelines.reporting.galleries import galleries
 from pipelines.reporting.results import results
 from pipelines.reporting.run import Run, report_path
 from pipelines.templates.render import render
+from pipelines.tracking import recorded_run_url
 from preprocessing.storage.atomic import write_bytes_atomic
 from preprocessing.storage.redaction import redacted
 
 # A section's name is its heading, its anchor and its template.
-_SECTIONS: tuple[Callable[[Run], dict[str, Any]], ...] = (
-    configuration,
-    data,
-    results,
-    galleries,
-    failures,
-    costs,
-    versions,
-)
+_SECTIONS: tuple[Callable[[Run], dict[str, Any]], ...] = (configuration, data, results, galleries)
 
 
 def write_report(run: Run, identity: str) -> Path:
     """Write the report of a pipeline of this fingerprint, finished or not, and return its file.
 
-    The same outputs and runs give the same bytes.
+    The same outputs give the same bytes.
     """
     config, plans = run.config, run.plans
     done = sum(plan.complete for plan in plans.values())
@@ -38,6 +31,7 @@ def write_report(run: Run, identity: str) -> Path:
         "report.html",
         title=f"{config.name}: {config.preset}, pipeline {identity[:16]}",
         state="All stages are done." if done == len(plans) else f"{done} of {len(plans)} stages are done.",
+        address=recorded_run_url(config.experiment, identity) or config.tracking_uri,
         stages=[(name, plan.status, run.manifest(name).get("summary", plan.size)) for name, plan in plans.items()],
         sections={section.__name__: section_html(section, run) for section in _SECTIONS},
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.inference.embedder import write_extractor
 from pipelines.paper_figures import draw, of_models, of_runs, registered_model
 from pipelines.paper_figures.registered_model import RegisteredModel
-from pipelines.reporting.recorded import Point, RecordedRun
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageError
 from pipelines.tracking import PipelineRuns
@@ -38,19 +38,24 @@ def config(work_dir: Path) -> PipelineConfig:
     return load_config(None, [f"work_dir={work_dir}"])
 
 
-def points(values: Sequence[float], steps: Sequence[int] | None = None) -> list[Point]:
-    steps = steps or range(1, len(values) + 1)
-    return [Point(step, value, at) for at, (step, value) in enumerate(zip(steps, values, strict=True))]
-
-
 def trained(
-    name: str, config: PipelineConfig, loss: str, metrics: Mapping[str, list[Point]], split: str = "dev"
+    name: str,
+    config: PipelineConfig,
+    loss: str,
+    metric: str,
+    points: Sequence[tuple[int, float]] = (),
+    split: str = "dev",
 ) -> RegisteredModel:
-    """A model of which nothing is known but its training."""
+    """A model of which nothing is known but its training, with a metric at steps in the order of time."""
+    identity = name.replace("/", "-")
+    with PipelineRuns(config.experiment, identity) as runs, runs.parent, runs.child("train") as tracker:
+        tracker.set_tags({"vse.fingerprint": identity, "vse.split": split})
+        tracker.log_params({"loss": {"name": loss}})
+        for step, value in points:
+            tracker.log_metrics({metric: value}, step)
+            time.sleep(0.002)  # MLflow tells milliseconds apart
     registered = RegisteredModel(name, config.tracking_uri)
-    params = {"loss.name": loss, "loss.bound": "joint", "loss.lam": "0.7"}
-    vars(registered)["bundle"] = (name, Path("/nowhere"))
-    vars(registered)["training"] = RecordedRun("r", "FINISHED", 0, 1, params, {"vse.split": split}, metrics)
+    vars(registered).update(bundle=(name, Path("/nowhere")), _train_fingerprint=lambda: identity)
     return registered
 
 
@@ -176,25 +181,25 @@ def test_differing_pairs_are_the_first_of_each_image() -> None:
 
 
 def test_convergence_takes_the_last_value_of_a_repeated_epoch(config: PipelineConfig) -> None:
-    adopt = trained("a/1", config, "adopt", {"dev/rsum": points([100.0, 90.0, 240.0], [10, 10, 20])})
-    triplet = trained("t/4", config, "triplet", {"dev/rsum": points([50.0, 60.0])})
+    adopt = trained("a/1", config, "adopt", "dev/rsum", [(10, 100.0), (20, 7.0), (10, 90.0), (20, 240.0)])
+    triplet = trained("t/4", config, "triplet", "dev/rsum", [(1, 50.0), (2, 60.0)])
     (axes,) = of_runs.convergence([adopt, triplet])["convergence.png"].axes
     lines = [line for line in axes.get_lines() if not line.get_label().startswith("_")]
     assert [list(line.get_ydata()) for line in lines] == [[90.0, 240.0], [50.0, 60.0]]
     assert lines[0].get_label().startswith("a/1 (loss adopt): best 240.0")
     with pytest.raises(StageError, match="different splits: dev and val"):
-        of_runs.convergence([adopt, trained("v/1", config, "adopt", {}, "val")])
+        of_runs.convergence([adopt, trained("v/1", config, "adopt", "dev/rsum", split="val")])
     with pytest.raises(StageError, match="x/1: MLflow has no RSUM"):
-        of_runs.convergence([trained("x/1", config, "adopt", {})])
+        of_runs.convergence([trained("x/1", config, "adopt", "dev/rsum")])
 
 
 def test_negatives_are_those_that_were_logged(config: PipelineConfig) -> None:
-    adopt = trained("a/1", config, "adopt", {"train/negatives": points([120.0, 30.0, 4.0], [10, 20, 30])})
+    adopt = trained("a/1", config, "adopt", "train/negatives", [(10, 120.0), (20, 30.0), (30, 4.0)])
     (axes,) = of_runs.negatives([adopt])["negatives.png"].axes
     (line,) = axes.get_lines()
     assert (list(line.get_xdata()), list(line.get_ydata())) == ([10, 20, 30], [120.0, 30.0, 4.0])
     with pytest.raises(StageError, match=r"as it does with loss.name adopt; this one is triplet"):
-        of_runs.negatives([trained("t/1", config, "triplet", {})])
+        of_runs.negatives([trained("t/1", config, "triplet", "train/negatives")])
 
 
 def test_the_training_of_a_registered_model_is_found_by_its_tag(
@@ -209,7 +214,7 @@ def test_the_training_of_a_registered_model_is_found_by_its_tag(
     )
     model = RegisteredModel("scenes@champion", config.tracking_uri)
     vars(model)["bundle"] = ("scenes/7", Path("/nowhere"))
-    assert model.training.params == {"loss.name": "adopt"}
+    assert model.training.data.params == {"loss.name": "adopt"}
     tags["vse.train_fingerprint"] = "another"
     again = RegisteredModel("scenes@champion", config.tracking_uri)
     vars(again)["bundle"] = ("scenes/7", Path("/nowhere"))

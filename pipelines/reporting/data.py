@@ -1,0 +1,32 @@
+"""The data of a run: images and captions by split, and what was skipped."""
+
+from collections import Counter
+from typing import Any
+
+from pipelines.reporting.run import Run
+
+_LISTED = 100  # skipped images
+
+
+def data(run: Run) -> dict[str, Any]:
+    """Return the values of `report/data.html`: images and captions by split, and which images were skipped."""
+    manifests = run.splits()
+    splits = []
+    for name, manifest in manifests.items():
+        counts = manifest["counts"]
+        numbers = (counts[key] for key in ("records", "images", "captions", "shards"))
+        splits.append((name, *(f"{number:,}" for number in numbers), f"{counts['bytes'] / 1e6:,.1f}"))
+    skipped = [
+        (name, item.get("image_id", ""), item.get("reason", ""))
+        for name, manifest in manifests.items()
+        for item in manifest["skipped"]
+    ]
+    reasons = Counter((split, reason) for split, _, reason in skipped).most_common()
+    return {
+        "splits": splits,
+        "vocabulary": run.manifest("train").get("vocabulary_size"),
+        "truncated": run.manifest("train").get("captions_truncated", 0),
+        "reasons": [(split, reason, f"{count:,}") for (split, reason), count in reasons],
+        "skipped": skipped[:_LISTED],
+        "total": len(skipped),
+    }
