@@ -223,6 +223,9 @@ class Trainer:
                 self._read_reports(pending=1)
                 self._save_if_due(done)
         self._read_reports()
+        if self.tracker is not None and isinstance(take, GraphedSteps):
+            counts = {"train/replayed_steps": float(take.replayed), "train/eager_steps": float(take.eager)}
+            self.tracker.log_metrics(counts, (epoch + 1) * self.steps_per_epoch)
 
     def _save_if_due(self, done: int) -> None:
         is_first = self.tracker is not None

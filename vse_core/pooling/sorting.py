@@ -58,11 +58,11 @@ def _needs_grad(*tensors: Tensor) -> bool:
 
 def _sort_whole(features_BND: Tensor, lengths_B: Tensor) -> Tensor:
     """Sort with PyTorch's own sort and gradient, padding behind the real rows: for GPUs, and for float64."""
-    valid_BN1 = valid_mask(features_BND, lengths_B).unsqueeze(-1)
+    is_padding_BN1 = ~valid_mask(features_BND, lengths_B).unsqueeze(-1)
     # The set runs along the last axis: sorting contiguous runs is several times faster than sorting with a stride.
-    columns_BDN = features_BND.masked_fill(~valid_BN1, -float("inf")).transpose(1, 2).contiguous()
+    columns_BDN = features_BND.masked_fill(is_padding_BN1, -float("inf")).transpose(1, 2).contiguous()
     ranked_BND = columns_BDN.sort(dim=-1, descending=True).values.transpose(1, 2)
-    return ranked_BND.masked_fill(~valid_BN1, 0.0)
+    return ranked_BND.masked_fill(is_padding_BN1, 0.0)
 
 
 def _rank_weighted_sum(features_BND: Tensor, ascending_BKN: Tensor, lengths: Sequence[int]) -> Tensor:
