@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pipelines.registry.models import find_bundle
 from pipelines.retrieval import image_gallery
-from pipelines.retrieval.gallery import Gallery, GalleryError
+from pipelines.retrieval.gallery import Gallery, GalleryError, read_columns
 from pipelines.runtime.stage import StageError
 from vse_core.evaluation.hubs import with_bias
 
@@ -26,12 +26,12 @@ def export_gallery(reference: str, tracking_uri: str, output: Path) -> str:
     try:
         state = image_gallery.read_state(folder)
         if state is not None:
-            gallery = image_gallery.gallery_of(image_gallery.load_table(folder, state))
-            name, metadata = state["model"], image_gallery.load_metadata(folder, state)
+            table, columns = image_gallery.load_table(folder, state), read_columns(folder / state["current"])
+            gallery, name = image_gallery.gallery_of(table, columns), state["model"]
         else:
             name, bundle = find_bundle(reference, tracking_uri)
-            gallery, metadata = Gallery.load(bundle / "gallery"), None
-        table = gallery_table(gallery, name, metadata)
+            gallery = Gallery.load(bundle / "gallery")
+        table = gallery_table(gallery, name)
     except GalleryError as error:
         raise StageError(f"{reference} cannot be exported: {error}") from error
     image_gallery.write_table(output, table)
@@ -40,11 +40,11 @@ def export_gallery(reference: str, tracking_uri: str, output: Path) -> str:
     return f"{output}: {images:,} images and {captions:,} captions; {query} by the inner product with `vector`"
 
 
-def gallery_table(gallery: Gallery, model: str, metadata: pa.Table | None = None) -> pa.Table:
+def gallery_table(gallery: Gallery, model: str) -> pa.Table:
     """Return a row for each view of each image, and for each caption.
 
     Columns: kind (image or caption), id, address and caption (of an image the first one), view (from 0), vector, bias,
-    and the further columns of one's own images, with an underscore after a name that is taken. A vector has unit length
+    and the further columns of the images' table, with an underscore after a name that is taken. A vector has unit length
     and D dimensions; if hubs are corrected, one more, which is less the bias: its inner product with a query's vector
     and 1 behind it is the corrected similarity.
     """
@@ -54,11 +54,11 @@ def gallery_table(gallery: Gallery, model: str, metadata: pa.Table | None = None
     addresses = [record.image_uri for record in records]
     ids = [record.image_id for record in records]
     images = _rows("image", ids, addresses, firsts, gallery.images_BKD, of_images_B)
-    if metadata is not None:
+    if gallery.columns is not None:
         views = pa.array(np.repeat(np.arange(len(records)), gallery.images_BKD.shape[1]))
-        for name in metadata.column_names[1:]:
+        for name in gallery.columns.column_names[1:]:
             taken = f"{name}_" if name in images.column_names else name
-            images = images.append_column(taken, metadata[name].take(views))
+            images = images.append_column(taken, gallery.columns[name].take(views))
     texts = _rows(
         "caption",
         [caption.caption_id for _, caption in captions],
@@ -67,7 +67,7 @@ def gallery_table(gallery: Gallery, model: str, metadata: pa.Table | None = None
         gallery.texts_CD.unsqueeze(1),
         of_texts_C,
     )
-    table = pa.concat_tables([images, texts]) if captions else images
+    table = pa.concat_tables([images, texts], promote_options="default") if captions else images
     return table.replace_schema_metadata({"vse.model": model, "vse.is_corrected": str(gallery.biases is not None)})
 
 

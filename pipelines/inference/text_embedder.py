@@ -16,6 +16,7 @@ from pipelines.kinds.component_embedder import Phrase
 from pipelines.runtime.progress import counted
 from preprocessing.captions.encoder import load_caption_encoder
 from preprocessing.captions.token_table import TokenTable
+from preprocessing.captions.vocabulary import tokenize
 from preprocessing.loading.batch import pad_tokens
 from preprocessing.loading.loader import caption_batches
 from vse_core.models import Model
@@ -41,6 +42,12 @@ class TextEmbedder:
         """Embed texts into (C, D) unit vectors, float32, on the CPU; with a progress bar if there is a title."""
         texts_CD: Tensor = embed(self.model, self.model.encode_texts, self.batches(texts, title))
         return texts_CD
+
+    def unknown_words(self, text: str) -> list[str]:
+        """Return the words of a text that the model's vocabulary does not have; none if it reads pieces of words."""
+        known = self.caption_encoder.vocabulary
+        words = [] if known is None else dict.fromkeys(filter(str.isalpha, tokenize(text)))
+        return [word for word in words if known is not None and known.find(word) is None]
 
     def embed_phrases(self, phrases: Sequence[Phrase]) -> Tensor:
         """Embed objects, attributes and relations, without components as short texts: (phrases, D) unit vectors."""

@@ -65,7 +65,7 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
     row = SheetRow(tuple(hits), **asked, note=warning)
     console().print(_shown(row, model.name))
     if warning:
-        console(stderr=True).print(f"The query is {warning}.", soft_wrap=True)
+        console(stderr=True).print(warning, soft_wrap=True)
     if not hits:
         least = f" with a confidence of {options.min_confidence:.0%} or more" if options.min_confidence else ""
         return f"There is no hit{least}{f' where {options.where}' if options.where else ''}."
@@ -84,10 +84,14 @@ def _shown(row: SheetRow, name: str) -> Table:
         table.add_column("confidence", justify="right")
     table.add_column("caption" if row.has_captions else "image", overflow="fold")
     table.add_column("id", overflow="fold")
+    further = list(dict.fromkeys(name for hit in row.hits for name in hit.columns))
+    for name in further:
+        table.add_column(name, overflow="fold")
     for rank, hit in enumerate(row.hits, start=1):
         shown = hit.caption if row.has_captions else hit.image_uri
         confidence = [f"{hit.confidence:.0%}"] if hit.confidence is not None else []
-        table.add_row(str(rank), f"{hit.similarity:.4f}", *confidence, shown or "", hit.item_id)
+        columns = [str(hit.columns.get(name, "")) for name in further]
+        table.add_row(str(rank), f"{hit.similarity:.4f}", *confidence, shown or "", hit.item_id, *columns)
     return table
 
 
@@ -167,7 +171,8 @@ def _embedded(
 
 
 def _table(queries: Sequence[_Query], model: SearchModel, queries_QVD: Tensor, wanted: Wanted) -> pa.Table:
-    found = zip(queries, model.find(queries_QVD, *wanted), model.warnings(queries_QVD, wanted.kind), strict=True)
+    warnings = model.warnings([each.query for each in queries], queries_QVD, wanted.kind)
+    found = zip(queries, model.find(queries_QVD, *wanted), warnings, strict=True)
     rows = [
         {"line": query.line, "query": query.query, "rank": rank, "warning": warning, **asdict(hit)}
         for query, hits, warning in found

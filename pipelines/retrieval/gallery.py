@@ -5,6 +5,7 @@ B images, C captions, K views, D embedding.
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -20,6 +23,7 @@ from pipelines.inference.image_inputs import image_source
 from pipelines.inference.text_embedder import text_batches
 from pipelines.kinds.behaviour import TextInputs, tokens_alone
 from pipelines.kinds.kind import ModelKind
+from pipelines.retrieval.image_files import IMAGE
 from pipelines.runtime.progress import counted
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
@@ -36,6 +40,7 @@ from vse_core.outputs import Images, Texts, embed
 
 EMBEDDINGS = "embeddings.safetensors"
 ITEMS = "items.json"
+METADATA = "metadata.parquet"
 _NO_EMBEDDINGS = "the model has no embeddings of images and captions: nothing can be searched by them"
 
 
@@ -56,13 +61,15 @@ class Gallery:
 
     `images` are unit vectors (B, K, D) and `texts` (C, D), image after image, float32; or other outputs of a model that
     has no embeddings. The captions of the B records, one after another, are the C captions. `biases` correct hubs, if
-    the model has a bank to find them with.
+    the model has a bank to find them with. `columns` tell more of each image (B rows), if it comes from a table that
+    has further ones; the first is `image`, its id.
     """
 
     images: Images
     texts: Texts
     records: tuple[Record, ...]
     biases: Biases | None = None
+    columns: pa.Table | None = None
 
     def __post_init__(self) -> None:
         """Refuse embeddings that do not fit the records."""
@@ -93,6 +100,19 @@ class Gallery:
         """Every caption with the index of its image, in the order of `texts_CD`."""
         return [(index, caption) for index, record in enumerate(self.records) for caption in record.captions]
 
+    @cached_property
+    def metadata(self) -> pa.Table:
+        """Return what conditions on images are about: their columns, or the ids alone."""
+        ids = pa.array([record.image_id for record in self.records], pa.string())
+        return pa.table({IMAGE: ids}) if self.columns is None else self.columns
+
+    def columns_of(self, image: int) -> dict[str, Any]:
+        """Return the further columns of an image that have a value: text, number, truth value, or a list of them."""
+        if self.columns is None:
+            return {}
+        values = {name: _plain(self.columns[name][image].as_py()) for name in self.columns.column_names[1:]}
+        return {name: value for name, value in values.items() if value is not None}
+
     def first(self, count: int | None) -> "Gallery":
         """Return the gallery of the first images, with their captions; of all if there are no more, or for None."""
         records = self.records[:count]
@@ -118,7 +138,8 @@ class Gallery:
 
     def _taken(self, images: slice | list[int], captions: slice | list[int], records: tuple[Record, ...]) -> "Gallery":
         biases = None if self.biases is None else Biases(self.biases.images_B[images], self.biases.texts_C[captions])
-        return Gallery(self.images[images], self.texts[captions], records, biases)
+        columns = None if self.columns is None else self.columns.take(list(range(len(self.records)))[images])
+        return Gallery(self.images[images], self.texts[captions], records, biases, columns)
 
     def save(self, directory: Path) -> None:
         """Write `embeddings.safetensors` and `items.json`, with their digests, into a directory."""
@@ -129,7 +150,9 @@ class Gallery:
         save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, directory / EMBEDDINGS)
         content = json.dumps({"images": [asdict(record) for record in self.records]}, ensure_ascii=False, indent=1)
         (directory / ITEMS).write_text(content + "\n", encoding="utf-8")
-        write_digests(directory, EMBEDDINGS, ITEMS)
+        if self.columns is not None:
+            pyarrow.parquet.write_table(self.columns, directory / METADATA)
+        write_digests(directory, EMBEDDINGS, ITEMS, *([METADATA] if self.columns is not None else []))
 
     @classmethod
     def load(cls, directory: Path, kind: ModelKind | None = None) -> "Gallery":
@@ -147,7 +170,7 @@ class Gallery:
             if "images_BKD" in tensors:
                 names = [f"bias_{name}" for name in Biases._fields]
                 biases = Biases(*(tensors[name] for name in names)) if names[0] in tensors else None
-                return cls(tensors["images_BKD"], tensors["texts_CD"], records, biases)
+                return cls(tensors["images_BKD"], tensors["texts_CD"], records, biases, read_columns(directory))
         types = kind.behaviour.output_types if kind is not None else None
         if types is None:
             raise GalleryError(_NO_EMBEDDINGS)
@@ -177,6 +200,23 @@ def build_gallery(
     captions = text_batches(tokens, caption_encoder.pad_id, inputs, batch_size)
     texts_CD = embed(model, model.encode_texts, counted(captions, "embed captions", reader.num_captions, "captions"))
     return Gallery(images_BKD, texts_CD, tuple(records_of(reader, root)))
+
+
+def read_columns(directory: Path) -> pa.Table | None:
+    """Read the columns of the images of a gallery's folder, None if it has none; DigestError if they were changed."""
+    if not (directory / METADATA).is_file():
+        return None
+    check_digests(directory, METADATA)
+    return pyarrow.parquet.read_table(directory / METADATA)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: dates as text, and no number for one that is none."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    return str(value) if not isinstance(value, float) else value if math.isfinite(value) else None
 
 
 def with_photographs(gallery: Gallery, dataset: Dataset) -> Gallery:

@@ -7,9 +7,10 @@ read is replaced by its name.
 V views of a query, D embedding.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from markupsafe import Markup
 
@@ -28,7 +29,7 @@ class Hit:
 
     `confidence` is the probability that it is relevant, None if the model is not calibrated for such a search.
     `image_uri` is None for a caption; `caption` of an image is its first one, which tells what an unreadable image
-    shows; `relevant` is None if that is not known, as for a user's own query.
+    shows; `relevant` is None if that is not known, as for a user's own query. `columns` are those of the image's table.
     """
 
     similarity: float
@@ -37,6 +38,7 @@ class Hit:
     caption: str | None = None
     relevant: bool | None = None
     confidence: float | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +71,13 @@ def as_hits(
     for similarity, index in zip(similarities, indices, strict=True):
         image, caption = (index, None) if target == "images" else gallery.captions[index]
         relevant = None if relevant_image is None else image == relevant_image
+        columns = gallery.columns_of(image)
         if caption is None:
             record = gallery.records[image]
             first = record.captions[0].text if record.captions else None
-            hits.append(Hit(similarity, record.image_id, record.image_uri, first, relevant))
+            hits.append(Hit(similarity, record.image_id, record.image_uri, first, relevant, columns=columns))
         else:
-            hits.append(Hit(similarity, caption.caption_id, None, caption.text, relevant))
+            hits.append(Hit(similarity, caption.caption_id, None, caption.text, relevant, columns=columns))
     return hits
 
 

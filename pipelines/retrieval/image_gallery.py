@@ -21,8 +21,8 @@ import torch
 from pipelines.registry.models import CORRECTION, newer_version
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.faiss_index import Facts, GalleryIndex
-from pipelines.retrieval.gallery import Biases, Gallery, GalleryError
-from pipelines.retrieval.image_files import IMAGE, ImageFile
+from pipelines.retrieval.gallery import METADATA, Biases, Gallery, GalleryError, read_columns
+from pipelines.retrieval.image_files import ImageFile
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import content_digest, fingerprint
 from preprocessing.datasets.record import Record
@@ -31,7 +31,7 @@ from preprocessing.storage.atomic import open_atomic, write_json_atomic
 from vse_core.digests import DIGESTS, check_digests, sealed, unsealed, write_digests
 
 STATE = "gallery.json"
-TABLE, METADATA = "images.parquet", "metadata.parquet"
+TABLE = "images.parquet"
 VECTORS = "vectors"
 # The column of what hub correction subtracts; galleries of models without it have none.
 BIAS = "bias"
@@ -145,19 +145,10 @@ def load_table(folder: Path, state: dict[str, Any], *, with_vectors: bool = True
     return pyarrow.parquet.read_table(directory / TABLE, columns=wanted)
 
 
-def load_metadata(folder: Path, state: dict[str, Any]) -> pa.Table | None:
-    """Read the column `image` and further ones of each row; None of a folder; DigestError if they were changed."""
-    directory = folder / state["current"]
-    if not (directory / METADATA).is_file():
-        return None
-    check_digests(directory, METADATA)
-    return pyarrow.parquet.read_table(directory / METADATA)
-
-
 def load_image_gallery(
     folder: Path, state: dict[str, Any], bundle: Path
-) -> tuple[Gallery, GalleryIndex, dict[str, Path], pa.Table]:
-    """Load a gallery, whose vectors are in the index alone, its index, thumbnails, and columns to filter by.
+) -> tuple[Gallery, GalleryIndex, dict[str, Path]]:
+    """Load a gallery, whose vectors are in the index alone, its index, and thumbnails.
 
     Raises GalleryError if another model has embedded it.
     """
@@ -169,10 +160,7 @@ def load_image_gallery(
     directory = folder / state["current"]
     table = load_table(folder, state, with_vectors=False)
     index = GalleryIndex.load(directory, _origin(state, directory))
-    metadata = load_metadata(folder, state)
-    if metadata is None:
-        metadata = pa.table({IMAGE: table["image_id"]})
-    return gallery_of(table), index, _thumbnails(folder, table), metadata
+    return gallery_of(table, read_columns(directory)), index, _thumbnails(folder, table)
 
 
 def image_files(table: pa.Table) -> list[ImageFile]:
@@ -193,7 +181,7 @@ def _origin(state: dict[str, Any], directory: Path) -> dict[str, str]:
     return {**state["origin"], "gallery": content_digest(directory / TABLE)}
 
 
-def gallery_of(table: pa.Table) -> Gallery:
+def gallery_of(table: pa.Table, columns: pa.Table | None = None) -> Gallery:
     """Return the gallery of rows; of rows without vectors, its vectors have no dimensions."""
     images_BKD = torch.empty(table.num_rows, 1, 0)
     if VECTORS in table.column_names:
@@ -202,4 +190,4 @@ def gallery_of(table: pa.Table) -> Gallery:
     records = tuple(Record(image_id, uri, "", ()) for image_id, uri in zip(ids, uris, strict=True))
     has_bias = BIAS in table.column_names
     biases = Biases(torch.from_numpy(table[BIAS].to_numpy().copy()), torch.empty(0)) if has_bias else None
-    return Gallery(images_BKD, torch.empty(0, images_BKD.shape[-1]), records, biases)
+    return Gallery(images_BKD, torch.empty(0, images_BKD.shape[-1]), records, biases, columns)

@@ -17,7 +17,7 @@ from pipelines.registry.models import CORRECTION, find_bundle
 from pipelines.retrieval import image_gallery
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.embed_images import Skipped, embed_images
-from pipelines.retrieval.gallery import EMBEDDINGS, GalleryError
+from pipelines.retrieval.gallery import EMBEDDINGS, GalleryError, read_columns
 from pipelines.retrieval.image_files import IMAGE, ImageFile, list_images, read_metadata
 from pipelines.retrieval.options import default_tracking_uri
 from pipelines.runtime.cli import say
@@ -25,7 +25,7 @@ from pipelines.runtime.commands import command
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageError, disk_errors, fingerprint
 from pipelines.schema.compression import Compression
-from preprocessing.datasets.table import read_columns
+from preprocessing.datasets import table
 from preprocessing.storage.mirror import Mirror
 
 _REPORT = "skipped.csv"
@@ -135,7 +135,7 @@ def _has_other_columns(folder: Path, found: dict[str, Any], metadata: pa.Table |
     """Return whether the columns of the images of a gallery are others, or have other values, than it has kept."""
     if metadata is None:
         return False
-    kept = image_gallery.load_metadata(folder, found)
+    kept = read_columns(folder / found["current"])
     if kept is None:
         return bool(metadata.num_columns > 1)
     is_there = pc.is_in(kept[IMAGE], metadata[IMAGE])
@@ -182,7 +182,7 @@ def _listed(folder: Path, skipped: Sequence[Skipped]) -> str:
 def _read_skipped(folder: Path) -> dict[tuple[str, str], str]:
     """Return why the last update has skipped images, by image and version; nothing of an earlier release's list."""
     try:
-        images, versions, reasons = read_columns(folder / _REPORT, Skipped._fields)
+        images, versions, reasons = table.read_columns(folder / _REPORT, Skipped._fields)
     except ValueError:
         return {}
     return dict(zip(zip(images, versions, strict=True), reasons, strict=True))

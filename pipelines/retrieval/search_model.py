@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
+import numpy as np
 from torch import Tensor
 
 from pipelines.inference.embedder import Embedder, QueryError
@@ -39,8 +39,8 @@ class Answer(NamedTuple):
 class SearchModel:
     """A model with its gallery and index.
 
-    `thumbnails` are small JPEG files of the images by id, and `metadata` columns that tell of each image, which a
-    gallery of somebody's own images has. `confidence` is by the kind of the hits.
+    `thumbnails` are small JPEG files of the images by id, which a gallery of somebody's own images has. `confidence` is
+    by the kind of the hits.
     """
 
     name: str
@@ -50,7 +50,6 @@ class SearchModel:
     thumbnails: Mapping[str, Path] = field(default_factory=dict)
     correction: Correction | None = None
     confidence: Mapping[Target, HitConfidence] = field(default_factory=dict)
-    metadata: pa.Table | None = None
 
     def target_of(self, kind: Kind, wanted: Target | None = None) -> Target:
         """Return what a query looks for: what is wanted, else the other kind, or images if there are no captions.
@@ -69,6 +68,12 @@ class SearchModel:
             return self.embedder.embed_images(queries)
         return self.embedder.embed_texts(queries).unsqueeze(1)
 
+    def embed_own(self, image: int) -> Tensor:
+        """Return an image of the gallery as a query (1, V, D); QueryError if it has to be read again and cannot be."""
+        if self.gallery.images_BKD.shape[-1]:
+            return self.gallery.images_BKD[[image]]
+        return self.embedder.embed_images([self.gallery.records[image].image_uri])
+
     def find(
         self, queries_QVD: Tensor, kind: Kind, k: int, target: Target, min_confidence: float = 0, where: str = ""
     ) -> list[list[Hit]]:
@@ -78,7 +83,7 @@ class SearchModel:
         lower confidence are left out. Raises SearchError if a confidence is wanted, and hits have none, or the
         condition does not fit the gallery.
         """
-        nearest = getattr(self.index, target).search(queries_QVD, k, self.matching(where) if where else None)
+        nearest = getattr(self.index, target).search(queries_QVD, k, self.matching(where, target) if where else None)
         confidence = self.confidence.get(target) if (kind == "text") == (target == "images") else None
         if confidence is None and min_confidence:
             raise SearchError(f"hits have no confidence when {target} are searched with {kind}s of {self.name}")
@@ -99,25 +104,33 @@ class SearchModel:
             for each in zip(hits, confidence.of_hits(queries_QVD, nearest), strict=True)
         ]
 
-    def matching(self, where: str) -> Among:
-        """Return for each image whether a condition holds for it; SearchError if that cannot be told."""
-        if self.metadata is None:
-            raise SearchError(
-                "the gallery has no columns to choose by: those of a table of images are kept (vse index)"
-            )
+    def matching(self, where: str, target: Target = "images") -> Among:
+        """Return for each image, or caption, whether a condition holds for the image; SearchError if it cannot."""
         try:
-            return matching_rows(self.metadata, where)
+            among_B = matching_rows(self.gallery.metadata, where)
         except FilterError as error:
             raise SearchError(str(error)) from error
+        if target == "images":
+            return among_B
+        return np.repeat(among_B, [len(record.captions) for record in self.gallery.records])
 
-    def warnings(self, queries_QVD: Tensor, kind: Kind) -> list[str]:
-        """Return for each query a warning if it is unlike the captions that the model was trained on, else ""."""
+    def warnings(self, queries: Sequence[str], queries_QVD: Tensor, kind: Kind) -> list[str]:
+        """Return for each query a warning if the model cannot know what it means, else "".
+
+        A text has words that it has never learned, which it reads as one and the same; or the query is unlike the
+        captions of training.
+        """
+        unknown = [self.embedder.texts.unknown_words(query) if kind == "text" else [] for query in queries]
+        told = [f"Words that the model has not learned: {', '.join(words)}." if words else "" for words in unknown]
         if self.correction is None or kind not in self.correction.familiar:
-            return [""] * len(queries_QVD)
+            return told
         floor = self.correction.familiar[kind]
         near = self.correction.nearest_caption(queries_QVD).tolist()
-        told = f"unlike the captions of training: the nearest one has similarity {{:.2f}}, usual is {floor:.2f} or more"
-        return [told.format(similarity) if similarity < floor else "" for similarity in near]
+        unlike = "The query is unlike the captions of training: the nearest one has similarity"
+        return [
+            f"{words} {unlike} {each:.2f}, usual is {floor:.2f} or more.".strip() if each < floor else words
+            for words, each in zip(told, near, strict=True)
+        ]
 
     def search(self, query: str, kind: Kind, k: int, target: Target) -> list[Hit]:
         """Return the hits of `answer`."""
@@ -135,7 +148,7 @@ class SearchModel:
         except QueryError as error:
             raise SearchError(f"cannot search with the {kind} {query!r}: {error.reason}") from error
         (hits,) = self.find(query_1VD, kind, k, target, min_confidence, where)
-        return Answer(hits, *self.warnings(query_1VD, kind))
+        return Answer(hits, *self.warnings([query], query_1VD, kind))
 
 
 def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
@@ -157,11 +170,11 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
         correction = Correction.load(bundle / CORRECTION)
         if own_images is not None:
             found = load_image_gallery(Path(reference), own_images, bundle)
-            name, (gallery, index, thumbnails, metadata) = reference, found
+            name, (gallery, index, thumbnails) = reference, found
         else:
-            gallery, thumbnails, metadata = Gallery.load(bundle / "gallery"), {}, None
+            gallery, thumbnails = Gallery.load(bundle / "gallery"), {}
             index = GalleryIndex.load(bundle / "index", index_origin(bundle / "model", bundle / "gallery"))
         confidence = HitConfidence.of(gallery, index, correction)
-        return SearchModel(name, embedder, gallery, index, thumbnails, correction, confidence, metadata)
+        return SearchModel(name, embedder, gallery, index, thumbnails, correction, confidence)
     except (FileNotFoundError, ValueError, GalleryError, ExtractorError) as error:
         raise SearchError(f"model {reference!r} cannot be loaded: {error}") from error

@@ -13,8 +13,12 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from pipelines.serving.queries import (
+    Answers,
+    Base64Query,
+    BatchQuery,
     Found,
     ImageQuery,
+    LikeQuery,
     Maps,
     ModelFacts,
     Refusal,
@@ -67,7 +71,12 @@ def _add_searches(app: FastAPI, ask: Ask) -> None:
     @app.post("/search", tags=["searches"], dependencies=[Depends(require_json)], response_model=Found)
     async def search(query: TextQuery) -> Any:
         """Search with a text."""
-        return await ask("search_text", query.text, query.k, query.target, query.min_confidence, query.where)
+        return await ask("search_text", *query.model_dump().values())
+
+    @app.post("/search/batch", tags=["searches"], dependencies=[Depends(require_json)], response_model=Answers)
+    async def search_batch(query: BatchQuery) -> Any:
+        """Search with several texts."""
+        return {"answers": await ask("search_texts", *query.model_dump().values())}
 
     @app.post("/search/image", tags=["searches"], dependencies=[Depends(require_single)], response_model=Found)
     async def search_image(image: UploadFile, query: Annotated[ImageQuery, Query()]) -> Any:
@@ -76,6 +85,16 @@ def _add_searches(app: FastAPI, ask: Ask) -> None:
             raise RequestError(415, f"image: its Content-Type has to be one of {', '.join(IMAGE_TYPES)}")
         data = await image.read()
         return await ask("search_image", data, image.content_type, *query.model_dump().values())
+
+    @app.post("/search/base64", tags=["searches"], dependencies=[Depends(require_json)], response_model=Found)
+    async def search_base64(query: Base64Query) -> Any:
+        """Search with an image in base64."""
+        return await ask("search_image", query.image, None, *query.model_dump(exclude={"image"}).values())
+
+    @app.post("/search/like", tags=["searches"], dependencies=[Depends(require_json)], response_model=Found)
+    async def search_like(query: LikeQuery) -> Any:
+        """Search for images that are like one of the gallery."""
+        return await ask("search_like", *query.model_dump().values())
 
     @app.post("/relevance", tags=["searches"], dependencies=[Depends(require_json)], response_model=Maps)
     async def relevance(query: RelevanceQuery) -> Any:
@@ -98,10 +117,10 @@ def _add_gallery(app: FastAPI, ask: Ask) -> None:
     shown: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}}}
 
     @app.get("/images/{image_id:path}", tags=["gallery"], response_class=Response, responses=shown)
-    async def image(image_id: str) -> Response:
-        """Return one image of the gallery."""
+    async def image(image_id: str, full: bool = False) -> Response:
+        """Return one image of the gallery, small or in its full size."""
         headers = {"Cache-Control": "private, max-age=3600"}
-        return Response(await ask("image", image_id), media_type="image/jpeg", headers=headers)
+        return Response(await ask("image", image_id, full), media_type="image/jpeg", headers=headers)
 
 
 def _page(name: str, media_type: str) -> Callable[[Request], Response]:

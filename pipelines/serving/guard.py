@@ -142,8 +142,7 @@ class Guard:
         """Read the body of a request into `parts`; refuse one that is compressed, too long, too slow, or cut short."""
         if "content-encoding" in request.headers:
             raise RequestError(415, "send the body as it is, without Content-Encoding")
-        is_form = request.headers.get("content-type", "").startswith("multipart/")
-        left = limit = limits.MAX_IMAGE_BYTES if is_form else limits.MAX_JSON_BYTES
+        left = limit = limits.LONG_BODIES.get(request.url.path, limits.MAX_JSON_BYTES)
         length = request.headers.get("content-length", "0")
         if not (length.isascii() and length.isdecimal()):
             raise RequestError(400, "Content-Length is not a number")

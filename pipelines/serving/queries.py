@@ -1,15 +1,15 @@
 """The queries of clients and the answers to them: what is sent, checked against its schema, and what is returned."""
 
 import unicodedata
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Base64Bytes, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from pipelines.retrieval.filters import LONGEST
 from pipelines.retrieval.options import Target
-from pipelines.serving.limits import MAX_RESULTS, MAX_TEXT
+from pipelines.serving.limits import MAX_RESULTS, MAX_TEXT, MAX_TEXTS
 from pipelines.serving.request_error import RequestError
 
 _DEFAULT_RESULTS = 12
@@ -33,15 +33,48 @@ Confidence = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 # Only images for which a condition on the columns of the gallery holds.
 Where = Annotated[str, Field(max_length=LONGEST)]
+ImageId = Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+def _strict(example: dict[str, Any]) -> ConfigDict:
+    """Return the configuration of a JSON body: neither 3.0 nor "3" is a number of results."""
+    return ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [example]})
+
+
+def _payload(text: Any) -> Any:
+    """Return the base64 of a data URI (`data:image/jpeg;base64,...`), or of a text as it is."""
+    is_uri = isinstance(text, str) and text.startswith("data:")
+    return text.partition(";base64,")[2] if is_uri else text
+
+
+# The smallest GIF: one pixel.
+_GIF = "R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs="
+_ImageBytes = Annotated[
+    Base64Bytes,
+    BeforeValidator(_payload),
+    Field(min_length=1, strict=False),
+    WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
+]
 
 
 class TextQuery(BaseModel):
     """A search with a text."""
 
-    # Strict: neither 3.0 nor "3" is a number of results.
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = _strict({"text": "a dog in the snow", "k": 5})
 
     text: Text
+    k: Count = _DEFAULT_RESULTS
+    target: Target = "images"
+    min_confidence: Confidence = 0
+    where: Where = ""
+
+
+class BatchQuery(BaseModel):
+    """Searches with several texts, each for the same number of results."""
+
+    model_config = _strict({"texts": ["a dog in the snow", "two children on a swing"], "k": 3})
+
+    texts: Annotated[list[Text], Field(min_length=1, max_length=MAX_TEXTS)]
     k: Count = _DEFAULT_RESULTS
     target: Target = "images"
     min_confidence: Confidence = 0
@@ -60,19 +93,38 @@ class ImageQuery(BaseModel):
     where: Where = ""
 
 
+class Base64Query(ImageQuery):
+    """A search with an image in base64, also as a data URI."""
+
+    model_config = _strict({"image": _GIF, "k": 5})
+
+    image: _ImageBytes
+
+
+class LikeQuery(BaseModel):
+    """A search for images that are like one of the gallery, which is not among them."""
+
+    model_config = _strict({"image_id": "photo.jpg", "k": 5})
+
+    image_id: ImageId
+    k: Count = _DEFAULT_RESULTS
+    where: Where = ""
+
+
 class RelevanceQuery(BaseModel):
     """A question in which parts of an image the words of a text are."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = _strict({"text": "a brown dog", "image_id": "photo.jpg"})
 
     text: Text
-    image_id: Annotated[str, Field(min_length=1, max_length=1000)]
+    image_id: ImageId
 
 
 class Result(BaseModel):
     """An item of the gallery: its caption, or an image's first one, and the address of an image.
 
     The confidence is the probability that it is relevant, null if the model is not calibrated for such a search.
+    `columns` are those of the table that the images came from.
     """
 
     id: str
@@ -80,6 +132,7 @@ class Result(BaseModel):
     confidence: float | None = None
     caption: str | None
     image_url: str | None = None
+    columns: dict[str, Any] = {}
 
 
 class Found(BaseModel):
@@ -129,11 +182,17 @@ class Refusal(BaseModel):
     error: str
 
 
+class Answers(BaseModel):
+    """What each text of a batch has found, in their order, or why it cannot be searched with."""
+
+    answers: list[Found | Refusal]
+
+
 def require_json(request: Request) -> None:
     """Refuse a body of another type than JSON."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        message = "Content-Type has to be application/json; an image is sent to /search/image"
+        message = "Content-Type has to be application/json; an image is sent to /search/image or /search/base64"
         raise RequestError(415, message, {"Accept-Post": "application/json"})
 
 

@@ -21,7 +21,7 @@ from pipelines.retrieval.options import Kind, Target
 from pipelines.retrieval.search_model import SearchError, load_search_model
 from pipelines.serving import limits
 from pipelines.serving.request_error import RequestError
-from preprocessing.features.images import ImageError, load_image, probe_image, thumbnail
+from preprocessing.features.images import ImageError, image_bytes, load_image, probe_image, thumbnail
 from preprocessing.storage.base import StorageError
 from vse_core.evaluation.unified import relevance
 
@@ -55,7 +55,7 @@ class SearchReplica:
         self._model = load_search_model(model, tracking_uri)
         # The path of a model that is a folder is not for clients.
         self._name = Path(self._model.name).name if Path(self._model.name).is_dir() else self._model.name
-        self._uris = {record.image_id: record.image_uri for record in self._model.gallery.records}
+        self._places = {record.image_id: place for place, record in enumerate(self._model.gallery.records)}
         self._cached_image = lru_cache(_IMAGES_CACHED)(self._image)
         # A first search loads what is loaded lazily, for which the first client would wait.
         self._model.search("a photograph", "text", 1, "images")
@@ -85,7 +85,7 @@ class SearchReplica:
             "max_text": limits.MAX_TEXT,
             "max_image_bytes": limits.MAX_IMAGE_BYTES,
             "image_types": list(IMAGE_TYPES),
-            "columns": {} if self._model.metadata is None else column_types(self._model.metadata),
+            "columns": column_types(gallery.metadata),
         }
 
     async def search_text(
@@ -94,16 +94,26 @@ class SearchReplica:
         """Search with a text, together with the other texts that wait."""
         return await self._texts.answer(Search(text, k, target, min_confidence, where))
 
+    async def search_texts(self, texts: Sequence[str], *wanted: Any) -> list[dict[str, Any]]:
+        """Search with each of several texts; what `search_text` takes besides one is the same for all."""
+        answers = await asyncio.gather(*(self.search_text(text, *wanted) for text in texts))
+        return [{"error": each.message} if isinstance(each, RequestError) else each for each in answers]
+
+    async def search_like(self, image_id: str, k: int, where: str = "") -> Answer:
+        """Search for the images nearest to one of the gallery, without itself."""
+        return await _in_thread(self._searching, self._search_like, image_id, k, where)
+
     async def search_image(
-        self, data: bytes, kind: str, k: int, target: Target | None, min_confidence: float = 0, where: str = ""
+        self, data: bytes, kind: str | None, k: int, target: Target | None, min_confidence: float = 0, where: str = ""
     ) -> Answer:
-        """Search with an image file of a content type, together with the other images that wait."""
+        """Search with an image file, of a content type if it has one, together with the other images that wait."""
         decoded = await _in_thread(self._decoding, self._decode, data, kind)
         return await self._images.answer(Search(decoded, k, target, min_confidence, where))
 
-    async def image(self, image_id: str) -> bytes:
-        """Return an image of the gallery as a JPEG of at most 480 pixels a side, without its file's metadata."""
-        return await _in_thread(self._decoding, self._cached_image, image_id)
+    async def image(self, image_id: str, is_full: bool = False) -> bytes:
+        """Return an image of the gallery as a JPEG without its file's metadata, of at most 480 pixels a side or all."""
+        read = self._image if is_full else self._cached_image
+        return await _in_thread(self._decoding, read, image_id, is_full)
 
     async def relevance(self, text: str, image_id: str) -> dict[str, Any]:
         """Locate the objects, attributes and relations of a text in an image of the gallery (UniVSE, section 4.3).
@@ -123,8 +133,20 @@ class SearchReplica:
             return [answer for search in queries for answer in self._search_texts([search])]
         return self._found(queries_QVD, "text", queries)
 
-    def _decode(self, data: bytes, content_type: str) -> Any:
-        """Return an image file, whose content type the client has given, as `_search_images` takes it."""
+    def _search_like(self, image_id: str, k: int, where: str) -> Answer:
+        place = self._place(image_id)
+        try:
+            query_1VD = self._model.embed_own(place)
+        except QueryError as error:
+            raise RequestError(404, f"the image cannot be read: {error.reason}") from error
+        (answer,) = self._found(query_1VD, "image", [Search(image_id, k + 1, "images", where=where)])
+        if isinstance(answer, dict):
+            others = [result for result in answer["results"] if result["id"] != image_id]
+            answer |= {"results": others[:k], "warning": ""}
+        return answer
+
+    def _decode(self, data: bytes, content_type: str | None) -> Any:
+        """Return an image file, whose content type the client may have given, as `_search_images` takes it."""
         if not self._model.embedder.takes_images:
             raise RequestError(409, "this model needs features that were computed elsewhere: search with a text")
         _check_image(data, content_type)
@@ -166,7 +188,7 @@ class SearchReplica:
 
     def _found(self, queries_QVD: Tensor, kind: Kind, queries: Sequence[Search]) -> list[Answer]:
         found: list[Answer] = []
-        warnings = self._model.warnings(queries_QVD, kind)
+        warnings = self._model.warnings([search.query for search in queries], queries_QVD, kind)
         for query_1VD, query, warning in zip(queries_QVD.split(1), queries, warnings, strict=True):
             try:
                 target = self._model.target_of("image", query.target)
@@ -178,19 +200,23 @@ class SearchReplica:
             found.append({"model": self._name, "target": target, "warning": warning, "results": shown})
         return found
 
-    def _uri(self, image_id: str) -> str:
+    def _place(self, image_id: str) -> int:
         # A client reaches files by ids of the gallery only.
-        uri = self._uris.get(image_id)
-        if uri is None:
+        if image_id not in self._places:
             raise RequestError(404, "the gallery has no image of this id")
-        return uri
+        return self._places[image_id]
 
-    def _image(self, image_id: str) -> bytes:
+    def _uri(self, image_id: str) -> str:
+        return self._model.gallery.records[self._place(image_id)].image_uri
+
+    def _image(self, image_id: str, is_full: bool) -> bytes:
         uri = self._uri(image_id)
-        with suppress(KeyError, OSError):  # a model's gallery keeps none, and one's own may have lost it
-            return self._model.thumbnails[image_id].read_bytes()
+        if not is_full:
+            with suppress(KeyError, OSError):  # a model's gallery keeps none, and one's own may have lost it
+                return self._model.thumbnails[image_id].read_bytes()
         try:
-            return thumbnail(load_image(uri))
+            image = load_image(uri)
+            return image_bytes(image, "JPEG", quality=90) if is_full else thumbnail(image)
         except (ImageError, StorageError) as error:
             # The message may name a path or an address.
             raise RequestError(404, "the image of this id cannot be read") from error
@@ -233,13 +259,13 @@ async def _in_thread(threads: ThreadPoolExecutor, work: Callable[..., Result], *
     return await asyncio.get_running_loop().run_in_executor(threads, work, *arguments)
 
 
-def _check_image(data: bytes, content_type: str) -> None:
+def _check_image(data: bytes, content_type: str | None) -> None:
     """Refuse bytes that are not an image, or a too large one, before any pixel is decoded."""
     try:
         kind, width, height = probe_image(data, tuple(IMAGE_TYPES.values()))
     except ImageError as error:
         raise RequestError(422, f"image: {error}") from error
-    if IMAGE_TYPES[content_type] != kind:
+    if content_type is not None and IMAGE_TYPES[content_type] != kind:
         raise RequestError(415, f"image: it is said to be {content_type}, and is {kind}")
     size = f"{width} x {height} pixels"
     if width * height > limits.MAX_IMAGE_PIXELS:
@@ -253,6 +279,8 @@ def _shown(hit: Hit) -> dict[str, Any]:
     shown: dict[str, Any] = {"id": hit.item_id, "similarity": round(hit.similarity, 4), "caption": hit.caption}
     if hit.confidence is not None:
         shown["confidence"] = round(hit.confidence, 4)
+    if hit.columns:
+        shown["columns"] = dict(hit.columns)
     if hit.image_uri is not None:
         shown["image_url"] = f"/images/{quote(hit.item_id, safe='')}"
     return shown

@@ -4,6 +4,9 @@
 const element = (id) => document.getElementById(id);
 let facts = {};
 let latest = 0; // number of the search whose results are wanted: an earlier one may answer later
+let wanted = 0; // results of the query
+let uploaded = null; // the file that was searched with last
+const PAGE = 12;
 
 function make(tag, properties = {}, ...children) {
   const made = Object.assign(document.createElement(tag), properties);
@@ -32,75 +35,165 @@ async function post(path, content) {
   return (await ask(path, { method: "POST", headers, body: JSON.stringify(content) })).json();
 }
 
-async function search(request, text) {
-  const number = ++latest;
-  say("searching…");
+// What is searched for is in the address (after #), so that it can be kept, sent, and gone back to:
+// text, or like (an image of the gallery), or upload (a file, which no address can hold), and where.
+function asked() {
+  return Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+}
+
+function go(query) {
+  const where = element("where").value.trim();
+  const hash = `#${new URLSearchParams(where ? { ...query, where } : query)}`;
+  if (hash === location.hash) start();
+  else location.hash = hash; // and start() as it changes
+}
+
+// Show the results of what the address asks for.
+function start() {
+  const { text = "", like, upload, where = "" } = asked();
+  element("viewer").close();
+  element("text").value = text;
+  element("where").value = where;
+  element("query").hidden = !(like || (upload && uploaded));
+  if (like) show(element("query-image"), imageAddress(like));
+  else if (upload && uploaded) element("query-image").src = URL.createObjectURL(uploaded);
+  for (const image of element("results").querySelectorAll("img")) URL.revokeObjectURL(image.src);
   element("results").replaceChildren();
-  element("query").hidden = text !== null;
-  element("warning").textContent = "";
+  element("more").hidden = true;
+  element("warning").hidden = true;
+  wanted = 0;
+  if (text || like || (upload && uploaded)) more();
+  else say("");
+}
+
+function request(k) {
+  const { text, like, where } = asked();
+  const options = where ? { k, where } : { k };
+  if (text) return post("search", { text, ...options });
+  if (like) return post("search/like", { image_id: like, ...options });
+  const body = new FormData();
+  body.append("image", uploaded);
+  return ask(`search/image?${new URLSearchParams(options)}`, { method: "POST", body }).then((answer) => answer.json());
+}
+
+// Ask for twelve results more than there are.
+async function more() {
+  const number = ++latest;
+  wanted = Math.min(wanted + PAGE, facts.max_results);
+  element("more").disabled = true;
+  say("searching…");
   try {
     const started = performance.now();
-    const found = await request();
+    const found = await request(wanted);
     if (number !== latest) return;
-    const milliseconds = Math.round(performance.now() - started);
-    say(`${found.results.length} ${found.target} in ${milliseconds} ms`);
-    element("warning").textContent = found.warning && `The query is ${found.warning}.`;
-    show(found, text);
+    say(`${found.results.length} ${found.target} in ${Math.round(performance.now() - started)} ms`);
+    element("warning").hidden = !found.warning;
+    element("warning").textContent = found.warning;
+    add(found);
+    element("more").hidden = found.results.length < wanted || wanted === facts.max_results;
   } catch (error) {
     if (number === latest) say(error.message, true);
+  } finally {
+    element("more").disabled = false;
   }
 }
 
-function searchText(text) {
-  const where = element("where").value.trim();
-  return search(() => post("search", where ? { text, where } : { text }), text);
+function add(found) {
+  const list = element("results");
+  const shown = list.children.length;
+  list.className = found.target;
+  list.append(...found.results.slice(shown).map((result) => (
+    found.target === "images" ? imageItem(result) : make("li", {}, score(result), caption(result))
+  )));
+  if (shown) list.children[shown]?.querySelector("button")?.focus();
+}
+
+// A bar as long as the hit is sure; by its similarity if there is no confidence.
+function score(result) {
+  const { confidence, similarity } = result;
+  const bar = make("span");
+  bar.style.width = `${100 * Math.max(0, Math.min(1, confidence ?? similarity))}%`;
+  const said = confidence === null ? similarity.toFixed(3) : `${Math.round(100 * confidence)} % sure`;
+  const row = make("div", { className: "score", title: `similarity ${similarity.toFixed(3)}` });
+  row.dataset.similarity = similarity;
+  row.append(make("div", { className: "bar" }, bar), said);
+  return row;
+}
+
+function caption(result) {
+  return make("div", { className: "caption", textContent: result.caption || result.id });
+}
+
+// The columns of an image; a click on a value leaves images that have it too.
+function columns(result) {
+  const values = Object.entries(result.columns).flatMap(([name, value]) => [value].flat().map((each) => {
+    const button = make("button", { type: "button", textContent: `${name}: ${each}`, title: "only images with this" });
+    button.onclick = () => {
+      const { where: _, ...query } = asked();
+      element("where").value = [element("where").value.trim(), condition(name, value, each)].filter(Boolean).join(" and ");
+      go(query);
+    };
+    return button;
+  }));
+  return make("div", { className: "columns" }, ...values);
+}
+
+function condition(name, value, each) {
+  const column = /^[a-z_]\w*$/i.test(name) ? name : `"${name}"`;
+  if (typeof each === "boolean") return each ? column : `not ${column}`;
+  const literal = typeof each === "number" ? each : `'${each.replaceAll("'", "''")}'`;
+  return `${column} ${Array.isArray(value) ? "contains" : "="} ${literal}`;
+}
+
+function imageAddress(id) {
+  return `images/${encodeURIComponent(id)}`;
+}
+
+// Load an image by fetch, since an img element carries no token. Those of the list stay for the viewer.
+async function show(image, address, isKept = false) {
+  image.dataset.address = address;
+  const blob = await (await ask(address)).blob();
+  if (image.dataset.address !== address) return; // another one was asked for meanwhile
+  const url = URL.createObjectURL(blob);
+  if (!isKept) image.addEventListener("load", () => URL.revokeObjectURL(url), { once: true });
+  image.src = url;
+}
+
+function imageItem(result) {
+  const image = make("img", { alt: result.caption || result.id });
+  const frame = make("button", { type: "button", className: "frame", title: result.id }, image);
+  const item = make("li", {}, frame, score(result), caption(result), columns(result));
+  item.result = result;
+  frame.onclick = () => view(item);
+  show(image, result.image_url.slice(1), true).catch((error) => { frame.textContent = error.message; });
+  const { text } = asked();
+  if (facts.finds_regions && text) item.append(mapsButton(result, frame, text));
+  return item;
+}
+
+let viewed = null; // the item of the list that the viewer shows
+
+function view(item) {
+  if (!item) return;
+  viewed = item;
+  const { result } = item;
+  const original = element("original");
+  original.src = item.querySelector("img")?.src ?? "";
+  original.alt = result.caption || result.id;
+  const name = make("div", { className: "muted", textContent: result.caption ? result.id : "" });
+  element("about").replaceChildren(caption(result), name, score(result), columns(result));
+  element("previous").disabled = !item.previousSibling;
+  element("next").disabled = !item.nextSibling;
+  if (!element("viewer").open) element("viewer").showModal();
+  show(original, `${result.image_url.slice(1)}?full=true`).catch((error) => {
+    element("about").append(make("div", { className: "muted", textContent: error.message }));
+  });
 }
 
 function searchImage(file) {
   if (file.size > facts.max_image_bytes) return say(`the file is longer than ${facts.max_image_bytes} bytes`, true);
-  const shown = element("query-image");
-  URL.revokeObjectURL(shown.src);
-  shown.src = URL.createObjectURL(file);
-  const body = new FormData();
-  body.append("image", file);
-  const where = element("where").value.trim();
-  const path = where ? `search/image?${new URLSearchParams({ where })}` : "search/image";
-  return search(async () => (await ask(path, { method: "POST", body })).json(), null);
-}
-
-function show(found, text) {
-  const list = element("results");
-  list.className = found.target;
-  list.replaceChildren(...found.results.map((result, place) => (
-    found.target === "images" ? imageItem(result, place, text) : captionItem(result, place)
-  )));
-}
-
-function score(result, place) {
-  const bar = make("span");
-  bar.style.width = `${100 * Math.max(0, Math.min(1, result.confidence ?? result.similarity))}%`;
-  const figures = make("b", { textContent: result.similarity.toFixed(3) });
-  const row = make("div", { className: "score" }, `${place + 1}.`, figures, make("div", { className: "bar" }, bar));
-  if (result.confidence !== null) row.append(make("span", { textContent: `${Math.round(100 * result.confidence)} % sure` }));
-  return row;
-}
-
-function captionItem(result, place) {
-  return make("li", {}, score(result, place), make("figcaption", { textContent: result.caption }));
-}
-
-function imageItem(result, place, text) {
-  const image = make("img", { alt: result.caption || result.id, title: result.id });
-  const frame = make("div", { className: "frame" }, image);
-  const figure = make("figure", {}, frame, score(result, place));
-  figure.append(make("figcaption", { textContent: result.caption || result.id }));
-  // By fetch, since an img element carries no token.
-  ask(result.image_url.slice(1)).then((response) => response.blob()).then((blob) => {
-    image.src = URL.createObjectURL(blob);
-    image.onload = () => URL.revokeObjectURL(image.src);
-  }).catch((error) => { frame.textContent = error.message; });
-  if (facts.finds_regions && text !== null) figure.append(mapsButton(result, frame, text));
-  return make("li", {}, figure);
+  uploaded = file;
+  go({ upload: file.name || "image" });
 }
 
 // A button that asks where the words of the query are, and gives way to one for each of its phrases.
@@ -171,27 +264,53 @@ async function begin() {
   }
   element("token-form").hidden = true;
   say("");
-  element("model").textContent = `${facts.model}: ${facts.images.toLocaleString("en")} images, `
-    + `${facts.captions.toLocaleString("en")} captions`;
+  element("model").textContent = `${facts.model}: ${facts.images.toLocaleString("en")} images`
+    + (facts.captions ? `, ${facts.captions.toLocaleString("en")} captions` : "");
   element("text").maxLength = facts.max_text;
   element("file").accept = facts.image_types.join(",");
   element("choose").hidden = !facts.takes_images;
-  element("where").hidden = Object.keys(facts.columns).length === 0;
+  const [, ...names] = Object.keys(facts.columns);
+  element("where").placeholder = names.length ? `only if: ${names.join(", ")}` : "only if: image contains '2024/'";
   element("where").title = Object.entries(facts.columns).map(([name, kind]) => `${name}: ${kind}`).join("\n");
-  const text = new URLSearchParams(location.hash.slice(1)).get("text");
-  if (text) {
-    element("text").value = text;
-    await searchText(text);
+  start();
+}
+
+// The arrows go from image to image: in the list to its neighbours, in the viewer to the one before or after.
+function arrows(event) {
+  const items = [...element("results").children];
+  const place = items.indexOf(document.activeElement.closest("li"));
+  const right = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (element("viewer").open) {
+    if (right) view(right > 0 ? viewed.nextSibling : viewed.previousSibling);
+  } else if (event.key === "/" && document.activeElement.tagName !== "INPUT") {
+    event.preventDefault();
+    element("text").select();
+  } else if (place >= 0) {
+    const row = items.filter((item) => item.offsetTop === items[0].offsetTop).length;
+    const step = right ?? { ArrowUp: -row, ArrowDown: row }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    items[place + step]?.querySelector("button")?.focus();
   }
 }
 
 element("search").onsubmit = (event) => {
   event.preventDefault();
   const text = element("text").value.trim();
-  if (!text) return;
-  history.replaceState(null, "", `#${new URLSearchParams({ text })}`);
-  searchText(text);
+  const { text: _, where: __, ...image } = asked();
+  if (text) go({ text });
+  else if (image.like || image.upload) go(image); // with another condition
 };
+element("more").onclick = more;
+element("choose").onclick = () => element("file").click();
+element("previous").onclick = () => view(viewed.previousSibling);
+element("next").onclick = () => view(viewed.nextSibling);
+element("like").onclick = () => go({ like: viewed.result.id });
+element("close").onclick = () => element("viewer").close();
+element("viewer").onclick = (event) => { if (event.target === element("viewer")) element("viewer").close(); };
+element("viewer").onclose = () => viewed?.querySelector("button")?.focus();
+document.addEventListener("keydown", arrows);
+window.addEventListener("hashchange", start);
 element("token-form").onsubmit = (event) => {
   event.preventDefault();
   sessionStorage.setItem("token", element("token").value);
@@ -208,6 +327,10 @@ document.addEventListener("drop", (event) => {
   event.preventDefault();
   document.body.classList.remove("dropping");
   const [file] = event.dataTransfer.files;
+  if (file && facts.takes_images) searchImage(file);
+});
+document.addEventListener("paste", (event) => {
+  const [file] = event.clipboardData.files;
   if (file && facts.takes_images) searchImage(file);
 });
 begin();

@@ -84,6 +84,8 @@ def _bodies() -> list[BadRequest]:
     not_json = (b'{"text": "a', b'{"text": "a"} {"text": "b"}', b'{"text": "a\nb"}', b"\x00", b"text=a+red+ring")
     texts = (3, None, ["a"], "", "  \t ", "a\x00b", "\x1b[2J", "\ud800", "a" * 1001, " " * 16_000)
     counts = (0, -1, 101, 10**100, 3.0, "3", True, None, float("nan"))
+    not_images = (3, None, "", "!!!", "data:image/png,abc", "/etc/passwd", "aGVsbG8=")
+    batches: tuple[list[object], ...] = ([], ["a"] * 65, ["a", ""], [3])
     return [
         *(_json(f"body {body[:20]!r}", body, 400, "the body is not JSON") for body in not_json),
         *(_json(f"text {str(text)[:9]!r}", {"text": text}, 422, "text: ") for text in texts),
@@ -97,6 +99,11 @@ def _bodies() -> list[BadRequest]:
         _json("a path for a picture", {**TEXT, "image": "/etc/passwd"}, 422, "image: "),
         _json("an empty body", b"", 400, "the body is empty"),
         _json("a body of 20 kB", {"text": "a " * 10_000}, 413, "longer than 16,384 bytes"),
+        *(_json(f"base64 {each!r:.20}", {"image": each}, 422, "image: ", "/search/base64") for each in not_images),
+        _json("base64 of 11 MiB", {"image": "A" * 11 * 1024**2}, 413, "longer than 10,485,760", "/search/base64"),
+        *(_json(f"a batch of {len(each)}", {"texts": each}, 422, "texts", "/search/batch") for each in batches),
+        _json("like a path", {"image_id": "/etc/passwd"}, 404, "no image of this id", "/search/like"),
+        _json("like an image with captions", {"image_id": "x", "target": "captions"}, 422, "target: ", "/search/like"),
         _json("maps without a text", {"image_id": "x"}, 422, "text: ", "/relevance"),
         _json("maps of a path", {**TEXT, "image_id": "/etc/passwd"}, 404, "no image of this id", "/relevance"),
         _json("maps of a number", {**TEXT, "image_id": 3}, 422, "image_id: ", "/relevance"),

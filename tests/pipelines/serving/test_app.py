@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import dataclasses
+import datetime as dt
 import io
 import json
 import logging
@@ -13,6 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -66,19 +69,27 @@ def test_hits_say_how_sure_they_are_and_may_be_left_out(tmp_path: Path) -> None:
 def test_a_condition_chooses_images_before_the_nearest_are_found(tmp_path: Path) -> None:
     replica = SearchReplica(str(write_tiny_bundle(tmp_path / "bundle")), "unused")
     ids = [record.image_id for record in replica._model.gallery.records]
-    columns = pa.table({"image": ids, "year": list(range(IMAGES))})
-    replica._model = dataclasses.replace(replica._model, metadata=columns)
+    columns = pa.table({"image": ids, "year": list(range(IMAGES)), "taken": [dt.date(2024, 5, 31)] + [None] * 5})
+    gallery = dataclasses.replace(replica._model.gallery, columns=columns)
+    replica._model = dataclasses.replace(replica._model, gallery=gallery)
     with TestClient(guarded(replica), base_url="http://127.0.0.1") as client:
         everything = client.post("/search", json={"text": "a red ring"}).json()["results"]
         chosen = client.post("/search", json={"text": "a red ring", "where": "year >= 4", "k": 2}).json()["results"]
         assert chosen == [result for result in everything if result["id"] in ids[4:]]
+        assert {result["id"]: result["columns"] for result in everything} == {
+            name: {"year": year} | ({} if year else {"taken": "2024-05-31"}) for year, name in enumerate(ids)
+        }
         image = {"image": ("a.png", encoded("PNG"), "image/png")}
         asked = client.post("/search/image", params={"where": "year = 5", "target": "images"}, files=image)
         assert [result["id"] for result in asked.json()["results"]] == ids[5:]
+        captions = client.post("/search", json={"text": "a red ring", "where": "year = 5", "target": "captions"}).json()
+        own = {caption.caption_id for caption in gallery.records[5].captions}
+        assert {result["id"] for result in captions["results"]} == own
+        assert all(result["columns"] == {"year": 5} for result in captions["results"])
         refused = client.post("/search", json={"text": "a red ring", "where": "yaer >= 4"})
         assert refused.status_code == 422
-        assert "no column 'yaer'; the gallery has image (text), year (numbers)" in refused.json()["error"]
-        assert client.get("/model").json()["columns"] == {"image": "text", "year": "numbers"}
+        assert "no column 'yaer'; the gallery has image (text), year (numbers), taken (dates)" in refused.json()["error"]
+        assert client.get("/model").json()["columns"] == {"image": "text", "year": "numbers", "taken": "dates"}
         assert client.post("/search", json={"text": "a red ring", "where": "y" * 1001}).status_code == 422
 
 
@@ -101,6 +112,47 @@ def test_an_image_finds_captions_and_images(client: TestClient, search_model: Se
     assert len(found["results"]) == 2
     if kind == "PNG":  # the others lose something
         assert found["results"][0]["id"] == record.image_id
+
+
+def test_an_image_in_base64_finds_what_its_file_finds(client: TestClient, search_model: SearchModel) -> None:
+    data = io.BytesIO()
+    load_image(search_model.gallery.records[2].image_uri).save(data, "PNG")
+    found = client.post("/search/image?k=4", files={"image": ("a", data.getvalue(), "image/png")}).json()
+    sent = base64.b64encode(data.getvalue()).decode()
+    for image in (sent, f"data:image/png;base64,{sent}"):
+        assert client.post("/search/base64", json={"image": image, "k": 4}).json() == found
+
+
+def test_a_batch_is_answered_text_by_text(client: TestClient) -> None:
+    texts = ["a red ring", "!" * 200, "a blue star"]
+    answers = client.post("/search/batch", json={"texts": texts, "k": 2}).json()["answers"]
+    assert [answers[0], answers[2]] == [client.post("/search", json={"text": text, "k": 2}).json() for text in texts[::2]]
+    assert answers[1] == {"error": "text: the text has more than the 128 tokens that the model reads; shorten it"}
+
+
+def test_more_like_an_image_are_the_nearest_others(client: TestClient, search_model: SearchModel) -> None:
+    images_BKD = search_model.gallery.images_BKD
+    ids = [record.image_id for record in search_model.gallery.records]
+    similarities_B = (images_BKD[2] @ images_BKD.flatten(0, 1).T)[0]
+    nearest = [ids[place] for place in similarities_B.argsort(descending=True).tolist() if place != 2]
+    found = client.post("/search/like", json={"image_id": ids[2], "k": 3}).json()
+    assert [result["id"] for result in found["results"]] == nearest[:3]
+    assert found["target"] == "images"
+
+
+def test_an_image_is_shown_in_its_full_size_without_its_metadata(
+    client: TestClient, search_model: SearchModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exif = Image.Exif()
+    exif[0x010E] = "secret"
+    Image.new("RGB", (900, 700), "orange").save(tmp_path / "large.jpg", exif=exif)
+    records = search_model.gallery.records
+    monkeypatch.setattr(type(records[0]), "image_uri", str(tmp_path / "large.jpg"))
+    address = f"/images/{quote(records[0].image_id, safe='')}"
+    full = client.get(f"{address}?full=true").content
+    assert Image.open(io.BytesIO(full)).size == (900, 700)
+    assert b"secret" not in full
+    assert max(Image.open(io.BytesIO(client.get(address).content)).size) == 480
 
 
 @pytest.mark.parametrize(
@@ -186,7 +238,13 @@ def test_searches_that_wait_are_embedded_together(replica: SearchReplica, monkey
 
 def test_the_interface_describes_itself_and_needs_nothing_from_elsewhere(client: TestClient) -> None:
     schema = client.get("/openapi.json").json()
-    assert set(schema["paths"]) == {"/search", "/search/image", "/relevance", "/health", "/model", "/images/{image_id}"}
+    searches = {"/search", "/search/batch", "/search/image", "/search/base64", "/search/like", "/relevance"}
+    assert set(schema["paths"]) == {*searches, "/health", "/model", "/images/{image_id}"}
+    for path in searches - {"/search/image"}:
+        body = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+        (example,) = schema["components"]["schemas"][body.rpartition("/")[2]]["examples"]
+        # The gallery has no such image, and nothing else is wrong.
+        assert client.post(path, json=example).status_code == (404 if "image_id" in example else 200), path
     assert schema["paths"]["/search/image"]["post"]["requestBody"]["content"].keys() == {"multipart/form-data"}
     page = client.get("/docs")
     assert "'unsafe-inline'" in page.headers["content-security-policy"]
