@@ -209,7 +209,7 @@ class SearchReplica:
     def _uri(self, image_id: str) -> str:
         return self._model.gallery.records[self._place(image_id)].image_uri
 
-    def _image(self, image_id: str, is_full: bool) -> bytes:
+    def _image(self, image_id: str, is_full: bool = False) -> bytes:
         uri = self._uri(image_id)
         if not is_full:
             with suppress(KeyError, OSError):  # a model's gallery keeps none, and one's own may have lost it

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import uvicorn
 from playwright.sync_api import Page, expect
@@ -62,7 +64,7 @@ def test_a_typed_query_shows_images_and_where_its_words_are(page: Page, replica:
         page.fill("#text", replica._model.gallery.records[0].captions[0].text)
         page.press("#text", "Enter")
         require_shown(page, IMAGES)
-        scores = [float(score) for score in page.locator("#results .score b").all_inner_texts()]
+        scores = page.locator("#results .score").evaluate_all("rows => rows.map(row => +row.dataset.similarity)")
         assert scores == sorted(scores, reverse=True)
         page.locator(".phrases button").first.click()
         assert page.locator(".phrases").first.inner_text().strip()
@@ -82,7 +84,60 @@ def test_an_image_finds_captions(page: Page, replica: SearchReplica, tmp_path: P
         page.set_input_files("#file", file)
         expect(page.locator("#results.captions li")).to_have_count(12)
         assert page.locator("#query-image").evaluate("image => image.naturalWidth") > 0
+        first = page.locator("#results li").first.inner_text()
+        page.click("#more")
+        expect(page.locator("#results.captions li")).to_have_count(24)
+        assert page.locator("#results li").first.inner_text() == first
         assert problems == []
+
+
+def test_an_image_is_opened_and_leads_to_others_by_the_keyboard(page: Page, replica: SearchReplica) -> None:
+    """What was searched for is in the address: going back shows it again."""
+    problems = browser.problems_of(page)
+    with served(replica) as address:
+        page.goto(address)
+        expect(page.locator("#model")).to_contain_text("images")
+        page.locator("#text").blur()
+        page.keyboard.press("/")
+        page.keyboard.type("a red ring")
+        page.keyboard.press("Enter")
+        require_shown(page, IMAGES)
+        names = page.locator("#results .frame").evaluate_all("frames => frames.map(frame => frame.title)")
+        page.locator("#results .frame").first.focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        expect(page.locator("#viewer")).to_be_visible()
+        expect(page.locator("#original")).to_have_js_property("naturalWidth", 128)
+        expect(page.locator("#about")).to_contain_text(names[1])
+        page.keyboard.press("ArrowRight")
+        expect(page.locator("#about")).to_contain_text(names[2])
+        page.click("#like")
+        require_shown(page, IMAGES - 1)
+        expect(page.locator("#text")).to_have_value("")
+        assert page.locator("#results .frame").first.get_attribute("title") != names[2]
+        page.go_back()
+        require_shown(page, IMAGES)
+        expect(page.locator("#text")).to_have_value("a red ring")
+        assert problems == []
+
+
+def test_a_value_of_a_hit_leaves_images_that_have_it_on_a_phone_too(page: Page, replica: SearchReplica) -> None:
+    gallery = replica._model.gallery
+    columns = pa.table(
+        {"image": [record.image_id for record in gallery.records], "by": ["it's me", "you"] * (IMAGES // 2)}
+    )
+    model = dataclasses.replace(replica._model, gallery=dataclasses.replace(gallery, columns=columns))
+    with pytest.MonkeyPatch.context() as patch, served(replica) as address:
+        patch.setattr(replica, "_model", model)
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.goto(f"{address}/#text=a+ring")
+        require_shown(page, IMAGES)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        page.locator("#results button", has_text="by: it's me").first.click()
+        require_shown(page, IMAGES // 2)
+        expect(page.locator("#where")).to_have_value("by = 'it''s me'")
+        assert "where=by" in page.url
+        page.set_viewport_size({"width": 1280, "height": 720})
 
 
 def test_text_is_never_markup(page: Page, replica: SearchReplica) -> None:
