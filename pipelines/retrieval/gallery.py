@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 from safetensors.torch import load_file, save_file
@@ -138,7 +139,7 @@ class Gallery:
 
     def _taken(self, images: slice | list[int], captions: slice | list[int], records: tuple[Record, ...]) -> "Gallery":
         biases = None if self.biases is None else Biases(self.biases.images_B[images], self.biases.texts_C[captions])
-        columns = None if self.columns is None else self.columns.take(list(range(len(self.records)))[images])
+        columns = None if self.columns is None else self.columns.take(pa.array(np.arange(len(self.records))[images]))
         return Gallery(self.images[images], self.texts[captions], records, biases, columns)
 
     def save(self, directory: Path) -> None:

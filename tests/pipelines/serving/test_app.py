@@ -88,7 +88,8 @@ def test_a_condition_chooses_images_before_the_nearest_are_found(tmp_path: Path)
         assert all(result["columns"] == {"year": 5} for result in captions["results"])
         refused = client.post("/search", json={"text": "a red ring", "where": "yaer >= 4"})
         assert refused.status_code == 422
-        assert "no column 'yaer'; the gallery has image (text), year (numbers), taken (dates)" in refused.json()["error"]
+        known = "the gallery has image (text), year (numbers), taken (dates)"
+        assert f"no column 'yaer'; {known}" in refused.json()["error"]
         assert client.get("/model").json()["columns"] == {"image": "text", "year": "numbers", "taken": "dates"}
         assert client.post("/search", json={"text": "a red ring", "where": "y" * 1001}).status_code == 422
 
@@ -126,7 +127,8 @@ def test_an_image_in_base64_finds_what_its_file_finds(client: TestClient, search
 def test_a_batch_is_answered_text_by_text(client: TestClient) -> None:
     texts = ["a red ring", "!" * 200, "a blue star"]
     answers = client.post("/search/batch", json={"texts": texts, "k": 2}).json()["answers"]
-    assert [answers[0], answers[2]] == [client.post("/search", json={"text": text, "k": 2}).json() for text in texts[::2]]
+    alone = [client.post("/search", json={"text": text, "k": 2}).json() for text in texts]
+    assert [answers[0], answers[2]] == [alone[0], alone[2]]
     assert answers[1] == {"error": "text: the text has more than the 128 tokens that the model reads; shorten it"}
 
 
