@@ -1,4 +1,4 @@
-"""Small random vision networks, written as they are published: transformers', backbones alone, and timm's."""
+"""Small random vision networks, written as they are published: transformers' and timm's."""
 
 from pathlib import Path
 from typing import Any
@@ -7,9 +7,7 @@ import timm
 import torch
 from timm.models import save_for_hf
 from transformers import (
-    MODEL_MAPPING,
     Aimv2Config,
-    AutoBackbone,
     AutoModel,
     BertConfig,
     BlipConfig,
@@ -19,10 +17,8 @@ from transformers import (
     MetaClip2Config,
     PretrainedConfig,
     ResNetConfig,
-    RTDetrResNetConfig,
     SiglipConfig,
     SwinConfig,
-    TimmBackboneConfig,
     VisionTextDualEncoderConfig,
     ViTConfig,
     ViTImageProcessor,
@@ -41,12 +37,9 @@ PATCHES: dict[str, PretrainedConfig] = {
     "dinov2_registers": Dinov2WithRegistersConfig(**_TOWER),
     "swin": SwinConfig(**_SWIN),
 }
-# Of a network whose state is a feature map; the second one is known to AutoBackbone alone, the last one is timm's in
-# transformers' other wrapper, which detectors use.
+# Of a network whose state is a feature map.
 MAPS: dict[str, PretrainedConfig] = {
     "resnet": ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"),
-    "rt_detr_resnet": RTDetrResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"),
-    "timm_backbone": TimmBackboneConfig(backbone="test_efficientnet", use_pretrained_backbone=False),
 }
 # Of a network with a tower of texts and one of images.
 _TEXTS = {
@@ -87,8 +80,7 @@ def write_vision_network(folder: Path, name: str) -> Path:
         save_for_hf(model, folder, model_args=options, safe_serialization=True)
         return folder
     config = (PATCHES | MAPS | DUAL)[name]
-    auto = AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
-    auto.from_config(config).save_pretrained(folder)
+    AutoModel.from_config(config).save_pretrained(folder)
     if name in DUAL:  # with a tokenizer, the settings for images become a part of processor_config.json
         CLIPProcessor(_IMAGES, library_tokenizer(clip_bpe(), "clip_bpe")).save_pretrained(folder)
     else:

@@ -29,7 +29,7 @@ def _on_disk(value: object) -> object:
 
 
 _Weights = Annotated[str, AfterValidator(_weights)]
-_ImageSize = Annotated[Int, Field(ge=32, le=8192)] | Literal["short_600"]
+_ImageSize = Annotated[Int, Field(ge=32, le=8192)]
 
 
 class FeatureSettings(Strict):
@@ -103,9 +103,7 @@ class GridFeatures(CnnFeatures):
     member: ClassVar[str] = "grid"
     extractor: Literal["grid"]
     image_size: _ImageSize | None = Field(
-        None,
-        description="side in pixels (VSE-infinity: 512), or short_600: short side 600, long side at most 1000 "
-        "(bottom-up attention); null as the weights' folder says",
+        None, description="side in pixels (VSE-infinity: 512); null as the weights' folder says"
     )
 
 
@@ -125,7 +123,7 @@ class PyramidFeatures(CnnFeatures):
 
     member: ClassVar[str] = "pyramid"
     extractor: Literal["pyramid"]
-    image_size: _ImageSize = Field(224, description="side in pixels, or short_600 (see the extractor grid)")
+    image_size: _ImageSize = Field(224, description="side in pixels")
 
 
 class FrameFeatures(CnnFeatures):

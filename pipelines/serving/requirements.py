@@ -22,7 +22,7 @@ _ALL = (
     "xxhash",
 )
 # What names a network of timm: its place on the hub, transformers' types of it, its own settings.
-_TIMM = ('"timm/', '"timm_wrapper"', '"timm_backbone"', '"pretrained_cfg"')
+_TIMM = ('"timm/', '"timm_wrapper"', '"pretrained_cfg"')
 
 
 def pip_requirements(bundle: Path) -> list[str]:

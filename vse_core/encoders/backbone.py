@@ -168,9 +168,8 @@ def _require_repeatable(network: nn.Module, image_size: int) -> None:
 
 
 def _state(output: Any) -> Tensor:
-    """Return a network's last hidden state: its output, or that of AutoBackbone's or AutoModel's output."""
-    maps = getattr(output, "feature_maps", None)
-    state: Tensor = output if isinstance(output, Tensor) else maps[-1] if maps else output.last_hidden_state
+    """Return a network's last hidden state: its output, or that of AutoModel's output."""
+    state: Tensor = output if isinstance(output, Tensor) else output.last_hidden_state
     if state.ndim not in (3, 4):
         raise ValueError(f"the state has the shape {tuple(state.shape)}, where (B, F, h, w) or (B, N, F) is needed")
     return state

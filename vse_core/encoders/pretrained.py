@@ -10,7 +10,7 @@ import torch
 import transformers
 from safetensors import SafetensorError
 from torch import nn
-from transformers import MODEL_FOR_BACKBONE_MAPPING, MODEL_MAPPING, AutoBackbone, AutoConfig, AutoModel, PreTrainedModel
+from transformers import AutoConfig, AutoModel
 from transformers.utils import logging
 
 from vse_core.digests import first_line
@@ -37,9 +37,7 @@ def load_pretrained(weights: str) -> nn.Module:
                 raise ValueError("config.json names code of its own, auto_map, which never runs here")
             if getattr(config, "model_args", None):  # timm names the classes, which the network is built without
                 config.model_args = {key: value for key, value in config.model_args.items() if key != "num_classes"}
-            # TimmBackbone's own method takes the folder for the name of a network of timm.
-            model, report = PreTrainedModel.from_pretrained.__func__(
-                _network_class(config),
+            model, report = AutoModel.from_pretrained(
                 name,
                 config=config,
                 dtype=torch.float32,
@@ -68,23 +66,13 @@ def build_from_architecture(architecture: dict[str, Any]) -> nn.Module:
     """Build a network with random weights from what :func:`architecture_of` gave; ValueError if it is not known."""
     try:
         config = AutoConfig.for_model(**architecture)
-        auto = AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
-        network: nn.Module = auto.from_config(config, dtype=torch.float32, trust_remote_code=False)
+        network: nn.Module = AutoModel.from_config(config, dtype=torch.float32, trust_remote_code=False)
     except _LOADING_ERRORS as error:
         raise ValueError(
             f"transformers {transformers.__version__} cannot build a network of the type "
             f"{architecture.get('model_type')!r} from its architecture: {error}"
         ) from error
     return network
-
-
-def _network_class(config: Any) -> Any:
-    """Return the class that AutoModel, or of a backbone alone AutoBackbone, has for a configuration.
-
-    AutoBackbone itself loads no local folders.
-    """
-    found = (MODEL_MAPPING if type(config) in MODEL_MAPPING else MODEL_FOR_BACKBONE_MAPPING)[type(config)]
-    return found[0] if isinstance(found, tuple) else found
 
 
 def architecture_of(network: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Shapes: B images, C channels, H x W pixels, h x w cells, N set elements, F featu
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +21,6 @@ from preprocessing.reading import damage_as
 
 PixelsCHW = npt.NDArray[np.float32]
 
-# A side in pixels: the complete image becomes a square, its aspect ratio ignored (VSE-infinity's grids, 512).
-# "short_600": the aspect ratio stays, the short side becomes 600 and the long one at most 1000 (bottom-up attention).
-ImageSize = int | Literal["short_600"]
-
-# The stride of the last feature map of nearly all CNNs: fewer pixels than that give less than one cell.
-SMALLEST_SIDE = 32
-
 
 @dataclass(frozen=True)
 class Normalization:
@@ -37,8 +30,8 @@ class Normalization:
     std: Sequence[float]
     bgr: bool = False
 
-    def pixels(self, image: Image.Image, image_size: ImageSize) -> PixelsCHW:
-        """Return the normalised pixels of an image at a size."""
+    def pixels(self, image: Image.Image, image_size: int) -> PixelsCHW:
+        """Return the normalised pixels of an image as a square, its aspect ratio ignored (VSE-infinity's grids)."""
         pixels_CHW = resized(image, image_size)
         ordered = pixels_CHW[::-1] if self.bgr else pixels_CHW
         mean, std = (np.array(values, dtype=np.float32).reshape(3, 1, 1) for values in (self.mean, self.std))
@@ -50,18 +43,13 @@ IMAGENET = Normalization([123.675, 116.28, 103.53], [58.395, 57.12, 57.375])
 CAFFE = Normalization(list(resize.BGR_MEANS), [1.0, 1.0, 1.0], bgr=True)
 
 
-def resized(image: Image.Image, image_size: ImageSize) -> PixelsCHW:
-    """Resize the complete image, (3, H, W) float32 from 0 to 255, red first; ImageError if it would be too narrow.
+def resized(image: Image.Image, side: int) -> PixelsCHW:
+    """Resize the complete image to a square, (3, side, side) float32 from 0 to 255, red first.
 
     Bilinear between pixel centres without smoothing before, as by OpenCV, from which the published networks saw images.
     """
-    size = resize.target_size(*image.size)[1] if image_size == "short_600" else (image_size, image_size)
-    if image_size == "short_600" and min(size) < SMALLEST_SIDE:
-        raise ImageError(
-            f"{image.width} x {image.height} pixels is too narrow: less than {SMALLEST_SIDE} pixels wide once resized"
-        )
     pixels_CHW = torch.from_numpy(np.array(image, dtype=np.float32)).permute(2, 0, 1)
-    scaled = torch.nn.functional.interpolate(pixels_CHW[None], size, mode="bilinear", align_corners=False)
+    scaled = torch.nn.functional.interpolate(pixels_CHW[None], (side, side), mode="bilinear", align_corners=False)
     return np.ascontiguousarray(scaled[0].numpy())
 
 
@@ -74,8 +62,8 @@ class NetworkOptions:
             :func:`load_torchvision`.
         network: a CNN of torchvision by name, "resnext101_32x8d", or "resnet101_caffe", bottom-up attention's; None
             means transformers.
-        image_size: side of the square that an image becomes, uncropped, or "short_600": the short side becomes 600
-            pixels and the long one at most 1000. None leaves it to the settings that come with the weights.
+        image_size: side of the square that an image becomes, uncropped; None leaves it to the settings that come with
+            the weights.
         device: that it runs on, as torch names it; ExtractorError if this machine has none such.
         seed: initialises the network from this number instead of loading trained weights.
         dtype: what it computes in: "float32", "bfloat16" or "float16".
@@ -83,7 +71,7 @@ class NetworkOptions:
 
     weights: str | None = None
     network: str | None = None
-    image_size: ImageSize | None = None
+    image_size: int | None = None
     device: str = "cpu"
     seed: int | None = None
     dtype: str = "float32"

@@ -12,15 +12,7 @@ import numpy as np
 import torch
 import transformers
 from PIL import Image
-from transformers import (
-    MODEL_FOR_BACKBONE_MAPPING,
-    MODEL_MAPPING,
-    AutoBackbone,
-    AutoConfig,
-    AutoImageProcessor,
-    AutoModel,
-    PreTrainedModel,
-)
+from transformers import MODEL_MAPPING, AutoConfig, AutoImageProcessor, AutoModel
 
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import MAX_PIXELS, ImageError
@@ -79,8 +71,7 @@ def load_transformers(options: NetworkOptions) -> Network:
 
 def _last_state(model: Any, pixels_BCHW: torch.Tensor) -> torch.Tensor:
     """The last state, of all that the model gives: class token first, or channels first."""
-    output = model(pixel_values=pixels_BCHW)
-    state: torch.Tensor = output.feature_maps[-1] if hasattr(output, "feature_maps") else output.last_hidden_state
+    state: torch.Tensor = model(pixel_values=pixels_BCHW).last_hidden_state
     timm: Any = getattr(model, "timm_model", None)
     if getattr(timm, "output_fmt", None) == "NHWC":
         return state.permute(0, 3, 1, 2)
@@ -154,9 +145,8 @@ def _load_model(weights: str, config: Any, origin: dict[str, Any]) -> tuple[torc
     """The network, of a dual encoder its image tower, and the names of those parameters that the weights lack."""
     if getattr(config, "model_args", None):  # timm names the classes, which the network is built without
         config.model_args = {key: value for key, value in config.model_args.items() if key != "num_classes"}
-    # TimmBackbone's own method takes the folder for the name of a network of timm.
     options = {"config": config, "dtype": torch.float32, "use_safetensors": True, "output_loading_info": True}
-    model, report = PreTrainedModel.from_pretrained.__func__(_network_class(config), weights, **options, **origin)
+    model, report = AutoModel.from_pretrained(weights, **options, **origin)
     part = "vision_model." if hasattr(config, "text_config") else ""
     missing = {name.removeprefix(part) for name in report["missing_keys"] if name.startswith(part)}
     # The pooling head comes after last_hidden_state; many classifiers are published without it.
@@ -172,19 +162,17 @@ def _load_model(weights: str, config: Any, origin: dict[str, Any]) -> tuple[torc
 
 def _random_model(config: Any, seed: int) -> tuple[torch.nn.Module, set[str]]:
     """A backbone with parameters that depend on the seed alone; torch's own generator is untouched."""
-    auto = AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return auto.from_config(config, dtype=torch.float32, trust_remote_code=False), set()
+        return AutoModel.from_config(config, dtype=torch.float32, trust_remote_code=False), set()
 
 
 def _network_class(config: Any) -> Any:
-    """The class of AutoModel, or of a backbone alone that of AutoBackbone, which itself loads no local folders."""
-    for mapping in (MODEL_MAPPING, MODEL_FOR_BACKBONE_MAPPING):
-        if type(config) in mapping:
-            found = mapping[type(config)]
-            return found[0] if isinstance(found, tuple) else found
-    raise ExtractorError(f"transformers has no network of the type {config.model_type} alone; name another")
+    """The class that AutoModel has for a network."""
+    if type(config) not in MODEL_MAPPING:
+        raise ExtractorError(f"transformers' AutoModel has no network of the type {config.model_type}; name another")
+    found = MODEL_MAPPING[type(config)]
+    return found[0] if isinstance(found, tuple) else found
 
 
 def _config_digest(config: Any) -> str:

@@ -35,7 +35,7 @@ def test_a_model_needs_what_it_says(write: Callable[[Path], Path], tmp_path: Pat
     [
         ("model/model.json", {"text": {"name": "components"}}, "spacy"),
         ("model/model.json", {"image": {"name": "dual_encoder", "lora": {"rank": 2}}}, "peft"),
-        ("model/model.json", {"image": {"name": "backbone", "architecture": {"model_type": "timm_backbone"}}}, "timm"),
+        ("model/model.json", {"image": {"name": "backbone", "architecture": {"model_type": "timm_wrapper"}}}, "timm"),
         ("extractor/extractor.json", {"options": {"weights": "timm/resnet50.a1_in1k"}}, "timm"),
         ("extractor/weights/config.json", {"pretrained_cfg": {}}, "timm"),
         ("extractor/weights/config.json", {"model_type": "timm_wrapper"}, "timm"),

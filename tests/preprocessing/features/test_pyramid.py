@@ -1,9 +1,6 @@
 """Regions of a spatial pyramid, against an average taken on a fine raster."""
 
-from pathlib import Path
-
 import numpy as np
-from PIL import Image
 
 from preprocessing.features import TINY_RESNET, build_extractor
 from preprocessing.features.grid import pyramid_boxes
@@ -50,15 +47,3 @@ def test_each_vector_is_the_average_over_its_box() -> None:
         np.testing.assert_allclose(found, expected, rtol=4e-3, atol=2e-3)
     assert pyramid.name == "pyramid"
     assert pyramid.identity() == {**grid.identity(), "extractor": "pyramid"}
-
-
-def test_an_image_may_keep_its_aspect_ratio(tmp_path: Path) -> None:
-    Image.effect_mandelbrot((60, 40), (-2, -1, 1, 1), 50).convert("RGB").save(tmp_path / "wide.png")
-    options = {"network": "mobilenet_v3_small", "image_size": "short_600", "seed": 0}
-    pyramid, grid = build_extractor("pyramid", **options), build_extractor("grid", **options)
-    item = pyramid.load(str(tmp_path / "wide.png"))
-    assert item.shape == (3, 600, 900)
-    map_Fhw = arrays(grid, [item])[0].astype(np.float64).T.reshape(-1, 19, 29)
-    expected = [naive(map_Fhw, tuple(box)) for box in pyramid_boxes()]
-    # The raster is fine, and 19 x 29 cells do not divide it.
-    np.testing.assert_allclose(arrays(pyramid, [item])[0], expected, rtol=0.02, atol=0.02)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torchvision.models import get_model
@@ -17,7 +16,6 @@ from preprocessing.features import build_extractor
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import load_image
 from preprocessing.features.networks import NetworkOptions
-from preprocessing.features.networks.network import resized
 from preprocessing.features.networks.torchvision_cnn import load_torchvision
 from tests.preprocessing.features.arrays import arrays
 
@@ -197,19 +195,3 @@ def test_weights_that_do_not_fit_are_told(weights: Path, network: str, change: s
 def test_wrong_options_are_one_clear_error(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ExtractorError, match=message):
         build_extractor("grid", **options)
-
-
-@pytest.mark.parametrize(
-    ("size", "expected"),
-    [
-        ((500, 375), (600, 800)),
-        ((375, 500), (800, 600)),
-        ((640, 480), (600, 800)),
-        ((640, 360), (562, 1000)),  # 600 / 360 would make 1067 of 640
-        ((1000, 600), (600, 1000)),
-        ((5000, 200), (40, 1000)),
-    ],
-)
-def test_short_600(size: tuple[int, int], expected: tuple[int, int]) -> None:
-    """Section 9.1 of the detector: 600 / short side, or 1000 / long side where the long one would pass 1000."""
-    assert resized(Image.new("RGB", size), "short_600").shape == (3, *expected)

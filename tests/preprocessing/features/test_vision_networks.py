@@ -8,14 +8,10 @@ import pytest
 import timm
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 from transformers import (
-    AutoConfig,
     AutoImageProcessor,
     AutoModel,
     BertConfig,
-    RTDetrResNetBackbone,
-    TimmBackbone,
     TimmWrapperConfig,
 )
 
@@ -53,15 +49,7 @@ def of_transformers(name: str, folder: Path) -> torch.Tensor:
     """The network's own features of the scenes, by transformers alone."""
     images = [load_image(uri) for uri in SCENES]
     pixels = AutoImageProcessor.from_pretrained(folder)(images=images, return_tensors="pt")["pixel_values"]
-    if name == "timm_backbone":
-        network = TimmBackbone(AutoConfig.from_pretrained(folder))
-        network.load_state_dict(load_file(folder / "model.safetensors"))
-    else:
-        network = (RTDetrResNetBackbone if name == "rt_detr_resnet" else AutoModel).from_pretrained(folder)
-    output = network.eval()(pixels)
-    if name in ("rt_detr_resnet", "timm_backbone"):
-        return output.feature_maps[-1].flatten(2).transpose(1, 2)
-    state = output.last_hidden_state
+    state = AutoModel.from_pretrained(folder).eval()(pixels).last_hidden_state
     return state.flatten(2).transpose(1, 2) if name == "resnet" else state
 
 
