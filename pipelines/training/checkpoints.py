@@ -89,6 +89,14 @@ class Checkpoints:
         if self._kept:
             self._prune(set(itertools.chain.from_iterable(self._kept.values())))
 
+    def finish(self) -> None:
+        """Keep the last checkpoint and the best model alone when training has ended; errors as of :meth:`wait`."""
+        self._written()
+        last = list(self._kept.items())[-1:]
+        self._kept = dict(last)
+        self.uploads.request([folder for _, folders in last for folder in folders if folder.is_dir()], [])
+        self.wait()
+
     def close(self) -> None:
         """Return when nothing is being written any more."""
         self._writer.shutdown()

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from pipelines.runtime.stage import StageError
 from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder
 from preprocessing.captions.word_vectors import WordVectors
+from preprocessing.storage.atomic import link_tree
 from preprocessing.storage.mirror import CONTENTS, Mirror
 from vse_core.digests import check_digests
 from vse_core.models import Model, start_from
@@ -25,7 +26,7 @@ def keep_initial(model: Path, directory: Path, mirror: Mirror) -> None:
         check_digests(model)
         aside = directory / f".{INITIAL}.tmp"
         shutil.rmtree(aside, ignore_errors=True)
-        shutil.copytree(model, aside)
+        link_tree(model, aside)
         aside.rename(kept)
     if not mirror.has(kept / CONTENTS):
         mirror.push_folder(kept)

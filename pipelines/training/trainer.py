@@ -148,7 +148,7 @@ class Trainer:
         if not self.training.epochs and not self.progress.history:
             self._finish_epoch(0)
         if self.tracker is not None:
-            self.checkpoints.wait()
+            self.checkpoints.finish()
         return self.progress.history
 
     def _loader(self, train: SplitData) -> TrainLoader:

@@ -62,6 +62,11 @@ def link_atomic(path: Path, target: Path) -> None:
     sync_directory(target.parent)
 
 
+def link_tree(folder: Path, target: Path) -> None:
+    """Give all files of a folder, none of which is ever written to, a second name as :func:`link_atomic` does."""
+    shutil.copytree(folder, target, copy_function=lambda *names: link_atomic(*map(Path, names)), dirs_exist_ok=True)
+
+
 @contextlib.contextmanager
 def locked(path: Path, how: int, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[None]:
     """Lock a file, again if another process has removed it meanwhile; the kernel releases it with this process."""

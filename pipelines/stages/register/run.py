@@ -1,6 +1,5 @@
 """The work of stage 6, register: the best checkpoint in MLflow, a model of raw texts and images with its gallery."""
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from pipelines.stages.register import card as model_card
 from pipelines.stages.register.plan import NAME, stage_dir
 from pipelines.tracking import Tracker, code_version
 from pipelines.tracking.client import named_outages
-from preprocessing.storage.atomic import write_bytes_atomic
+from preprocessing.storage.atomic import link_tree, write_bytes_atomic
 from vse_core.digests import DIGESTS, check_digests, write_digests
 
 EXTRACTOR = "extractor"
@@ -101,6 +100,6 @@ def _write_bundle(features: Features, parts: Mapping[str, Path], directory: Path
     """Write the parts of a bundle, and the list that binds them; those of a killed run are overwritten."""
     for name, source in parts.items():
         check_digests(source)
-        shutil.copytree(source, directory / name, dirs_exist_ok=True)
+        link_tree(source, directory / name)
     write_extractor(directory / EXTRACTOR, features.extractor, {**features.options(), **features.limits})
     write_digests(directory, *parts, EXTRACTOR)
