@@ -44,9 +44,9 @@ def gallery_table(gallery: Gallery, model: str) -> pa.Table:
     """Return a row for each view of each image, and for each caption.
 
     Columns: kind (image or caption), id, address and caption (of an image the first one), view (from 0), vector, bias,
-    and the further columns of the images' table, with an underscore after a name that is taken. A vector has unit length
-    and D dimensions; if hubs are corrected, one more, which is less the bias: its inner product with a query's vector
-    and 1 behind it is the corrected similarity.
+    and the further columns of the images' table, with an underscore after a name that is taken. A vector has unit
+    length and D dimensions; if hubs are corrected, one more, which is less the bias: its inner product with a query's
+    vector and 1 behind it is the corrected similarity.
     """
     records, captions = gallery.records, gallery.captions
     of_images_B, of_texts_C = gallery.biases or (None, None)

@@ -153,9 +153,9 @@ def _plan(
     tables = [] if published is None else [published]
     tables += [pyarrow.parquet.read_table(path) for path in parts]
     missing, kept = set(files), []
-    for table in tables:
-        rows = image_gallery.image_files(table)
-        kept.append(table.filter(pa.array([row in missing for row in rows], pa.bool_())))
+    for embedded in tables:
+        rows = image_gallery.image_files(embedded)
+        kept.append(embedded.filter(pa.array([row in missing for row in rows], pa.bool_())))
         missing -= set(rows)
     failed = {} if published is None else _read_skipped(folder)
     todo, skipped = [], []
