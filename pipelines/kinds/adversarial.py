@@ -18,6 +18,9 @@ class VseCLoss(HingeLoss):
 
     name: Literal["vse_c"]
     adversarial_after: DurationField = Field(description="start without wrong captions (VSE-C: 1 epoch)")
+    attack: Literal["all", "noun", "numeral", "relation"] = Field(
+        "all", exclude_if=lambda attack: attack == "all", description="kind of the wrong captions (VSE-C: one a model)"
+    )
     adversarial_captions: Size = Field(5, description="wrong captions drawn a caption and step (VSE-C: 5)")
 
     def options(self) -> dict[str, Any]:

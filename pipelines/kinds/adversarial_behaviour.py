@@ -1,7 +1,7 @@
 """VSE-C: wrong captions for all training captions, made from scene graphs; each image's hardest enter the loss."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
@@ -38,11 +38,14 @@ def _prepare(
 ) -> tuple[CaptionEncoder, dict[str, float]]:
     caption_encoder, facts = build_caption_encoder(settings, train.reader, run)
     pools = write_pools(settings, train, run)
-    report = _write_adversarial_captions(require_graphs(train), pools, settings.seed, run / ADVERSARIAL)
+    assert isinstance(settings.loss, VseCLoss)
+    attack = settings.loss.attack
+    kinds = get_args(VSECAttack) if attack == "all" else (attack,)
+    report = _write_adversarial_captions(require_graphs(train), pools, settings.seed, run / ADVERSARIAL, kinds)
     _write_tokens(run, train.reader, caption_encoder)
     facts |= {
         "adversarial_captions": report.adversarials,
-        # Three attacks change every caption.
+        # Each attack changes every caption.
         "adversarial_attacks": report.captions,
         "adversarial_attacks_impossible": report.impossible,
     }
@@ -71,8 +74,10 @@ def _step_inputs(loss: LossConfig, batch: Batch, step: int, steps_per_epoch: int
     return batch.extra["tokens_PL"], batch.extra["lengths_P"]
 
 
-def _write_adversarial_captions(graphs: Path, pools: Pools, seed: int, path: Path) -> AttackReport:
-    """Write adversarial captions of VSE-C's three kinds for training captions, an entry per caption and kind."""
+def _write_adversarial_captions(
+    graphs: Path, pools: Pools, seed: int, path: Path, kinds: Sequence[VSECAttack]
+) -> AttackReport:
+    """Write adversarial captions of some of VSE-C's kinds for training captions, an entry per caption and kind."""
     images = list(read_captions(graphs))
     relatedness = Relatedness.build([caption.graph for caption in captions] for captions in images)
     lexicon = Lexicon(chain.from_iterable(images), pools, relatedness)
@@ -83,7 +88,7 @@ def _write_adversarial_captions(graphs: Path, pools: Pools, seed: int, path: Pat
                 yield from vse_c_attack([captions], kind, lexicon, seed)
                 bar.update()
 
-    return write_adversarials(path, chain.from_iterable(map(attacked, get_args(VSECAttack))))
+    return write_adversarials(path, chain.from_iterable(map(attacked, kinds)))
 
 
 def _write_tokens(directory: Path, reader: ShardReader, caption_encoder: CaptionEncoder) -> None:

@@ -42,10 +42,10 @@ SHORT = (
     "training.epochs=12",
     "loss.all_negatives=525 steps",
     "training.size_augmentation=none",
-    "training.checkpoint_steps=125",
+    "training.checkpoint_minutes=2",
 )
 UNIVSE = "flickr8k_univse"
-SENTENCES = ("model.text.directions=1", "model.text.pooling={name: last}")
+SENTENCES = ("model.text.directions=1", "model.text.pooling={name: last}", "model.text.start=orthogonal_bias")
 IMAGE = ("model.image.center=true", "loss.negatives_from=captions")
 
 

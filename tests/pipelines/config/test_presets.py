@@ -33,6 +33,8 @@ REGIONS = {
     "vse_2ad_bert": Published("adpool", 1, "adopt", 1e-4, 0.1),
     "vse_2ad_release": Published("adpool", 1, "adopt", 0.01, None, tuple(range(15, 25))),
     "vse_2ad_release_bert": Published("adpool", 1, "adopt", 1e-4, 0.05, tuple(range(15, 25))),
+    "vse_2ad_paper": Published("adpool", 1, "adopt", 0.01, None),
+    "vse_2ad_paper_bert": Published("adpool", 1, "adopt", 1e-4, 0.1),
 }
 
 
@@ -127,15 +129,16 @@ def test_a_gru_that_is_read_at_its_last_state_begins_so_that_it_remembers(tmp_pa
     assert "start" not in preset("vse_pp", tmp_path).model.text.model_dump()
 
 
-def test_vse_c_begins_as_vse_pp(tmp_path: Path) -> None:
+def test_vse_c_is_trained_as_released(tmp_path: Path) -> None:
     config = preset("vse_c", tmp_path)
-    assert (config.model.image.pooling.name, config.model.text.pooling.name, config.model.text.word_dim) == (
-        "mean",
-        "mean",
-        300,
+    text, loss, training = config.model.text, config.loss, config.training
+    assert (text.pooling.name, text.directions, text.start, text.word_dim) == ("last", 1, "published", 300)
+    assert (str(loss.all_negatives), str(loss.adversarial_after), loss.adversarial_captions) == (
+        "0 epochs",
+        "1 epoch",
+        5,
     )
-    assert (str(config.loss.adversarial_after), config.loss.adversarial_captions) == ("1 epoch", 5)
-    assert config.training.learning_rate == 1e-3
+    assert (loss.attack, training.epochs, training.learning_rate) == ("noun", 30, 1e-3)
 
 
 @pytest.mark.parametrize("name", sorted(REGIONS))
@@ -214,8 +217,9 @@ def test_videos_have_the_schedule_of_the_paper_and_the_rest_of_hgr_s_code(name: 
     assert (training.size_augmentation, training.caption_augmentation) == ("none", False)
 
 
-def test_vse_2ad_uses_the_corrected_formulas_unless_the_release_is_asked_for(tmp_path: Path) -> None:
-    for name, variant in (("vse_2ad", "corrected"), ("vse_2ad_release", "release")):
+def test_vse_2ad_uses_the_corrected_formulas_unless_others_are_asked_for(tmp_path: Path) -> None:
+    names = {"vse_2ad": "corrected", "vse_2ad_release": "release", "vse_2ad_paper": "paper"}
+    for name, variant in (*names.items(), ("vse_2ad_paper_bert", "paper")):
         config = preset(name, tmp_path)
         variants = {config.model.image.pooling.variant, config.model.text.pooling.variant, config.loss.variant}
         assert variants == {variant}

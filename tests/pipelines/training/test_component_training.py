@@ -13,8 +13,9 @@ from pipelines.kinds.inputs import SplitData
 from pipelines.kinds.scene_graphs import graphs_of
 from pipelines.runtime.stage import StageError
 from pipelines.training.feature_mean import FILE, write_feature_mean
+from pipelines.training.prepare import prepare
 from pipelines.training.trainer import Trainer
-from preprocessing.captions.adversarial.files import Adversarial, write_adversarials
+from preprocessing.captions.adversarial.files import Adversarial, read_adversarials, write_adversarials
 from preprocessing.captions.components import component_words
 from preprocessing.captions.pools import Pools
 from preprocessing.captions.vocabulary import Vocabulary
@@ -53,13 +54,17 @@ def make_config(system: str, *overrides: str) -> PipelineConfig:
     return load_config(None, [f"preset={system}", *common, *own[system], *overrides])
 
 
+def splits_of(shards: Path) -> list[SplitData]:
+    return [
+        SplitData(ShardReader(shards / f"{name}/features", "grid"), shards / f"{name}/graphs")
+        for name in ("train", "dev")
+    ]
+
+
 def make_trainer(
     config: PipelineConfig, shards: Path, out: Path, tracker: Recorder | None, prepared: bool = False
 ) -> Trainer:
-    train, dev = (
-        SplitData(ShardReader(shards / f"{name}/features", "grid"), shards / f"{name}/graphs")
-        for name in ("train", "dev")
-    )
+    train, dev = splits_of(shards)
     graphs = list(chain.from_iterable(graphs_of(train)))
     texts = [caption["text"] for meta in train.reader.metas() for caption in meta["captions"]]
     out.mkdir(exist_ok=True)
@@ -130,6 +135,12 @@ def test_the_mean_of_the_features_is_the_training_splits_and_stays(shards: Path,
     resumed = make_trainer(config, shards, tmp_path, Recorder(), prepared=True)
     for model in (resumed.model, load_model(next(tmp_path.glob("best-*")))):
         np.testing.assert_allclose(model.get_buffer("image_encoder.center.mean_F").numpy(), mean_F, atol=1e-6)
+
+
+def test_vse_c_trains_against_one_kind_of_adversarial_captions(shards: Path, tmp_path: Path):
+    config = make_config("vse_c", "loss.attack=relation", "pools={min_nouns: 1, min_adjectives: 1, min_relations: 1}")
+    prepare(config.training_settings, *splits_of(shards), tmp_path)
+    assert {entry.attack for entry in read_adversarials(tmp_path / ADVERSARIAL)} == {"relation"}
 
 
 def test_relations_count_only_when_their_time_has_come(shards: Path, tmp_path: Path):
