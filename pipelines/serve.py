@@ -1,6 +1,7 @@
-"""Serve a registered model: a search page and its interface, on Ray Serve.
+"""Serve a model or a gallery: a search page and its interface, in one process, or in several on Ray Serve.
 
 python pipelines/serve.py --model flickr8k
+python pipelines/serve.py --gallery holiday
 python pipelines/serve.py --model flickr8k --follow                       # changes to new champions while it runs
 python pipelines/serve.py --model flickr8k --host 0.0.0.0 --replicas 4    # with VSE_SERVE_TOKEN set
 

@@ -24,7 +24,16 @@ from pipelines.schema.captions import ParsingConfig, PoolsConfig
 from pipelines.schema.compression import compression_name
 from pipelines.schema.error import ConfigError
 from pipelines.schema.experiment import Experiment
-from pipelines.schema.fields import AbsolutePath, Address, Float, Int, Strict, absolute, without_secret
+from pipelines.schema.fields import (
+    AbsolutePath,
+    Address,
+    Float,
+    Int,
+    Strict,
+    absolute,
+    default_work_dir,
+    without_secret,
+)
 from pipelines.schema.variants import Named, Variants
 from preprocessing.storage.address import is_s3
 from preprocessing.storage.mirror import Mirror
@@ -148,7 +157,7 @@ class PipelineConfig(Strict):
     preset: str = Field("vse_infty", description="published system that gives the defaults")
     seed: Int = Field(0, ge=0, description="seed of initial weights, order of samples and augmentation")
     work_dir: AbsolutePath = Field(
-        default_factory=lambda: Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work"),
+        default_factory=default_work_dir,
         description="folder for all that is written; shared between the machines of a cluster, or with storage",
     )
     plugins: tuple[str, ...] = Field(

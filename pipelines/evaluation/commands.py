@@ -6,8 +6,8 @@ from pathlib import Path
 from pipelines.config import PipelineConfig, load_config
 from pipelines.config.training import EVALUATION_PROTOCOLS
 from pipelines.evaluation import NAME
-from pipelines.evaluation.pretrained import PREFIX, zero_shot_config
 from pipelines.registry.models import check_model
+from pipelines.registry.pretrained import PREFIX, require_pretrained, zero_shot_config
 from pipelines.runtime.cli import make_parser, number_in, say
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.runner import run_stages
@@ -118,7 +118,7 @@ def check_named(reference: str, config: PipelineConfig) -> str:
     """
     name = reference
     if reference.startswith(PREFIX):
-        config = zero_shot_config(config, reference.removeprefix(PREFIX))
+        require_pretrained(config := zero_shot_config(config, reference.removeprefix(PREFIX)))
     else:
         name = check_model(reference, config.tracking_uri)
     check_before_start(config.for_dry_run())

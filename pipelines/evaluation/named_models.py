@@ -12,11 +12,11 @@ from pipelines.evaluation import GALLERY, NAME, VERSION
 from pipelines.evaluation.comparison import compare
 from pipelines.evaluation.ensemble import evaluate_ensemble
 from pipelines.evaluation.evaluated_model import EvaluatedModel, done_once, in_one_order
-from pipelines.evaluation.pretrained import PREFIX, save_pretrained_model, zero_shot_config
 from pipelines.evaluation.rsum import Rsum
 from pipelines.inference.feature_check import require_features
 from pipelines.kinds import saved_kind
 from pipelines.registry.models import find_model
+from pipelines.registry.pretrained import PREFIX, save_pretrained, zero_shot_config
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerprint, manifest_in
 from pipelines.stages.evaluate.plan import evaluation_content
@@ -45,7 +45,7 @@ class NamedModel:
         """
         if reference.startswith(PREFIX):
             config = zero_shot_config(config, reference.removeprefix(PREFIX))
-            return cls(reference, config, save_pretrained_model(config))
+            return cls(reference, config, save_pretrained(config) / "model")
         name, model = find_model(reference, config.tracking_uri)
         return cls(name, config, model)
 

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from pipelines.config import load_plugins
 from pipelines.inference.image_inputs import model_inputs, set_size
 from pipelines.inference.text_embedder import TextEmbedder
 from preprocessing.features import build_extractor
-from preprocessing.features.extractor import ExtractorError, FileExtractor, RegionFeatures
+from preprocessing.features.extractor import Extractor, ExtractorError, FileExtractor, RegionFeatures
 from preprocessing.features.images import ImageError, image_bytes
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.address import require_inner_name
@@ -65,7 +66,8 @@ class QueryError(ValueError):
 class Embedder:
     """Embeds texts and images with a saved model and its extractor (see `write_extractor`), on a GPU by default.
 
-    Raises FileNotFoundError if a directory lacks a file, and ValueError if the files do not fit each other.
+    Raises FileNotFoundError if a directory lacks a file, and ValueError if the files do not fit each other. The first
+    image raises ExtractorError if the extractor's network cannot be loaded.
     """
 
     def __init__(self, model: Path, extractor: Path, device: str | None = None) -> None:
@@ -74,7 +76,12 @@ class Embedder:
         use_tf32(False)  # which cuDNN may take otherwise
         self.model = load_model(model, self.device)
         self.texts = TextEmbedder(self.model, model)
-        self._extractor = build_extractor(**_extractor_options(extractor, self.device))
+        self._options = _extractor_options(extractor, self.device)
+
+    @cached_property
+    def _extractor(self) -> Extractor:
+        """The extractor, built when an image is asked for: its networks take seconds to import, and texts need none."""
+        return build_extractor(**self._options)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Embed texts into (C, D) unit vectors, float32, on the CPU; QueryError for one that is empty or too long."""

@@ -8,7 +8,7 @@ of the digests of all their files. MLflow keeps copies of them with the code tha
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageError
 from pipelines.tracking.client import connect, named_outages
+from pipelines.tracking.mlflow_internals import read_versions
 from preprocessing.storage.redaction import SecretAddress
 from vse_core.digests import DIGESTS, check_bundle
 
@@ -30,6 +31,9 @@ CORRECTION = "correction"
 # The newest version, not judged yet, and the one in use, by pipelines/promote.py. MLflow reserves "latest".
 CHALLENGER, CHAMPION = "challenger", "champion"
 FINGERPRINT_TAG = "vse.fingerprint"
+
+# Begins the name of a pretrained model, `hf:NAME` or `hf:FOLDER`.
+PRETRAINED = "hf:"
 
 # A folder in the current directory that only happens to be called like a registered model is not meant.
 _PATHS = ("/", "./", "../", "~")
@@ -78,13 +82,18 @@ def _resolved(client: MlflowClient, reference: str) -> tuple[str, str]:
         return f"{name}/{int(number)}", ""
     aliases = client.get_registered_model(name).aliases
     if alias is None:
-        if CHAMPION in aliases:
-            return f"{name}/{aliases[CHAMPION]}", "the champion"
-        return f"{name}/{versions[0]}", "the newest version, as there is no champion"
+        return _meaning(name, versions, aliases)
     if alias not in aliases:
         known = ", ".join(sorted(aliases)) or "none"
         raise RegistryError(f"model {name!r} has no alias {alias!r}; its aliases: {known}")
     return f"{name}/{aliases[alias]}", f"the {alias}"
+
+
+def _meaning(name: str, versions: Sequence[int], aliases: Mapping[str, str | int]) -> tuple[str, str]:
+    """Return the version, of those newest first, that a name alone means, and why."""
+    if CHAMPION in aliases:
+        return f"{name}/{aliases[CHAMPION]}", "the champion"
+    return f"{name}/{versions[0]}", "the newest version, as there is no champion"
 
 
 def current_version(reference: str, tracking_uri: str) -> tuple[str, str]:
@@ -104,12 +113,14 @@ def current_version(reference: str, tracking_uri: str) -> tuple[str, str]:
 def newer_version(pinned: str, tracking_uri: str) -> str:
     """Return a sentence about the version that NAME means now, if it is not the NAME/VERSION given; else "".
 
-    A directory has no other version. Raises RegistryError if MLflow does not answer.
+    A directory or a pretrained model has no other version. Raises RegistryError if MLflow does not answer.
     """
     name, separator, _ = pinned.partition("/")
-    if not separator or pinned.startswith(_PATHS):
+    if not separator or pinned.startswith((*_PATHS, PRETRAINED)):
         return ""
-    current, reason = current_version(name, tracking_uri)
+    database = _database(tracking_uri)
+    found = read_versions(database, name) if database is not None else None
+    current, reason = _meaning(name, *found) if found and found[0] else current_version(name, tracking_uri)
     return "" if current == pinned else f"{pinned} is used; {name} now means {current}, {reason}"
 
 
@@ -145,8 +156,8 @@ def tag_version(name: str, version: int, tags: Mapping[str, str], tracking_uri: 
 
 def _client(tracking_uri: str) -> MlflowClient:
     """Return a client of a server or database; raises RegistryError if a database does not exist, or TrackingError."""
-    database = tracking_uri.removeprefix("sqlite:///")
-    if database != tracking_uri and not Path(database).is_file():
+    database = _database(tracking_uri)
+    if database is not None and not database.is_file():
         # MLflow would make an empty one.
         raise RegistryError(
             f"the MLflow database {database} does not exist: run the pipeline first, or name another address"
@@ -154,11 +165,21 @@ def _client(tracking_uri: str) -> MlflowClient:
     return connect(tracking_uri)
 
 
+def _database(tracking_uri: str) -> Path | None:
+    path = tracking_uri.removeprefix("sqlite:///")
+    return None if path == tracking_uri else Path(path)
+
+
 def pin(reference: str, tracking_uri: str) -> str:
     """Return NAME/VERSION of a registered model, or the absolute path of a folder: what means the same for ever.
 
-    The version is told on stderr if the reference leaves it open. Raises RegistryError as `current_version`.
+    Of a pretrained model, which is saved first, it is `hf:NAME@DIGITS`. The version is told on stderr if the reference
+    leaves it open. Raises RegistryError as `current_version`, or as `pin_pretrained`.
     """
+    if reference.startswith(PRETRAINED):
+        from pipelines.registry.pretrained import pin_pretrained
+
+        return pin_pretrained(reference)
     directory = Path(reference).expanduser().absolute()
     if reference.startswith(_PATHS) or _bundle_in(directory) is not None:
         return str(directory)
@@ -166,6 +187,13 @@ def pin(reference: str, tracking_uri: str) -> str:
     if reason:
         console(stderr=True).print(f"{reference}: {pinned}, {reason}", soft_wrap=True)
     return pinned
+
+
+def unpinned(pinned: str) -> str:
+    """Return what `pin` was given, if that was a name or a folder alone."""
+    if pinned.startswith(PRETRAINED):
+        return pinned.rpartition("@")[0]
+    return pinned if pinned.startswith(_PATHS) else pinned.partition("/")[0]
 
 
 def _bundle_in(directory: Path) -> Path | None:
@@ -177,11 +205,17 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
     """Return the pinned name (see `pin`), and the directory of the parts of a registered model or a bundle.
 
     A registered bundle is MLflow's own directory if that is on this machine, else a copy. No code that is registered
-    with the model runs. The reference is NAME, NAME@ALIAS, NAME/VERSION, a `models:/` URI, or a directory. Raises
-    RegistryError if the model does not exist or is not of this pipeline, or MLflow does not answer, and DigestError if
-    a file of it was changed or is missing, or another version of this program has registered it.
+    with the model runs. The reference is NAME, NAME@ALIAS, NAME/VERSION, a `models:/` URI, a directory, or `hf:` and a
+    pretrained dual encoder, whose bundle has no gallery. Raises RegistryError if the model does not exist or is not of
+    this pipeline, or MLflow does not answer, and DigestError if a file of it was changed or is missing, or another
+    version of this program has registered it.
     """
     pinned = pin(reference, tracking_uri)
+    if pinned.startswith(PRETRAINED):
+        from pipelines.registry.pretrained import find_pretrained
+
+        check_bundle(bundle := find_pretrained(pinned), pinned)
+        return pinned, bundle
     if not Path(pinned).is_absolute():
         bundle = _fetched(pinned, tracking_uri)
         check_bundle(bundle, f"the registered model {pinned}")

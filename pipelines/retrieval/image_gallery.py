@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import torch
 
-from pipelines.registry.models import CORRECTION, newer_version
+from pipelines.registry.models import CORRECTION, find_bundle, newer_version, unpinned
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.faiss_index import Facts, GalleryIndex
 from pipelines.retrieval.gallery import METADATA, Biases, Gallery, GalleryError, read_columns
@@ -28,7 +28,7 @@ from pipelines.runtime.stage import content_digest, fingerprint
 from preprocessing.datasets.record import Record
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import open_atomic, write_json_atomic
-from vse_core.digests import DIGESTS, check_digests, sealed, unsealed, write_digests
+from vse_core.digests import DIGESTS, check_bundle, check_digests, sealed, unsealed, write_digests
 
 STATE = "gallery.json"
 TABLE = "images.parquet"
@@ -49,7 +49,7 @@ class Embedded(NamedTuple):
 
 
 def read_state(folder: Path) -> dict[str, Any] | None:
-    """Return `gallery.json`: model (NAME/VERSION), images, origin, current folder, a compression if there is one.
+    """Return `gallery.json`: model (NAME/VERSION), images, origin, current folder; compression and bundle if known.
 
     None if the folder holds no gallery.
     """
@@ -74,7 +74,7 @@ def newer_model(folder: Path, tracking_uri: str) -> str:
     state = read_state(folder)
     if state is None or not (newer := newer_version(state["model"], tracking_uri)):
         return ""
-    again = command("index", "--name", folder.name, "--model", state["model"].partition("/")[0])
+    again = command("index", "--name", folder.name, "--model", unpinned(state["model"]))
     return f"{folder.name}: {newer}; to index the images again with it: {again}"
 
 
@@ -82,6 +82,15 @@ def bundle_origin(bundle: Path) -> dict[str, str]:
     """Return the digests of what gives the vectors and biases: the model, its extractor, its correction if any."""
     files = {"model": "model.safetensors", "extractor": DIGESTS, CORRECTION: DIGESTS}
     return {part: content_digest(bundle / part / file) for part, file in files.items() if (bundle / part).is_dir()}
+
+
+def find_own_bundle(state: dict[str, Any], tracking_uri: str) -> Path:
+    """Return the bundle of the model that embedded a gallery: the folder that it was in, or as `find_bundle`."""
+    bundle = Path(state.get("bundle", "-"))
+    if (bundle / "model").is_dir() and bundle_origin(bundle) == state["origin"]:
+        check_bundle(bundle, state["model"])
+        return bundle
+    return find_bundle(state["model"], tracking_uri)[1]
 
 
 def write_part(folder: Path, parts: Path, embedded: Embedded) -> pa.Table:
@@ -140,9 +149,9 @@ def load_table(folder: Path, state: dict[str, Any], *, with_vectors: bool = True
     """Read ids, addresses, biases and vectors; DigestError if the file was changed."""
     directory = folder / state["current"]
     check_digests(directory, TABLE)
-    names = pyarrow.parquet.read_schema(directory / TABLE).names
-    wanted = [name for name in names if with_vectors or name != VECTORS]
-    return pyarrow.parquet.read_table(directory / TABLE, columns=wanted)
+    # Not read_table, which imports pandas.
+    with pyarrow.parquet.ParquetFile(directory / TABLE) as file:
+        return file.read([name for name in file.schema_arrow.names if with_vectors or name != VECTORS])
 
 
 def load_image_gallery(
@@ -189,5 +198,5 @@ def gallery_of(table: pa.Table, columns: pa.Table | None = None) -> Gallery:
     ids, uris = (table[name].to_pylist() for name in ("image_id", "image_uri"))
     records = tuple(Record(image_id, uri, "", ()) for image_id, uri in zip(ids, uris, strict=True))
     has_bias = BIAS in table.column_names
-    biases = Biases(torch.from_numpy(table[BIAS].to_numpy().copy()), torch.empty(0)) if has_bias else None
+    biases = Biases(torch.tensor(table[BIAS].to_pylist()), torch.empty(0)) if has_bias else None
     return Gallery(images_BKD, torch.empty(0, images_BKD.shape[-1]), records, biases, columns)

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.config import load_config
-from pipelines.retrieval.options import add_tracking_option, gallery_folder
+from pipelines.registry.models import pin
+from pipelines.retrieval.options import MODELS, add_tracking_option, default_tracking_uri, gallery_folder
 from pipelines.runtime.cli import make_parser, number_in
 from pipelines.schema.compression import Compression
 from pipelines.stages.runner import run_stages
@@ -19,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--compress", metavar="FORM", help=smaller)
     own = parser.add_argument_group("your own images, without captions")
     own.add_argument("--name", type=gallery_folder, metavar="GALLERY", help="name of the gallery", dest="folder")
-    own.add_argument("--model", help="registered model, as for search.py; default: the version that the gallery has")
+    own.add_argument("--model", help=f"{MODELS}; default: the one that the gallery has")
     add_tracking_option(own)
     images = "folder (local or s3://), or table with a column `image` (.csv, .tsv, .parquet)"
     own.add_argument("--images", type=_address, metavar="ADDRESS", help=f"{images}; default: those of the gallery")
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         config = load_config(options.config, [*options.set, *compress]).for_dry_run(options.dry_run)
         run_stages(config, ["index"], options.dry_run)
         return
+    if options.model:  # a name that is wrong is told within seconds
+        options.model = pin(options.model, options.tracking_uri or default_tracking_uri())
     from pipelines.retrieval.index_images import index_images  # torch, FAISS and Ray, which planning does without
 
     index_images(options)

@@ -64,6 +64,7 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
     tracking_uri = options.tracking_uri or default_tracking_uri()
     model, bundle = find_bundle(reference, tracking_uri)
     state = {**found, "model": model, "images": images, "origin": image_gallery.bundle_origin(bundle)}
+    state["bundle"] = str(bundle)
     if options.compress:
         state["compression"] = None if options.compress == "none" else options.compress
     files, others = list_images(images)
@@ -107,7 +108,7 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
 
 def _require_compressible(name: str | None, bundle: Path, bank: Correction | None, images: int) -> None:
     """Refuse a compression that cannot be fitted, before anything is embedded."""
-    if name is None:
+    if name is None or not (bundle / "gallery").is_dir():  # of a pretrained model nothing is embedded yet
         return
     with safe_open(bundle / "gallery" / EMBEDDINGS, "pt") as gallery:
         _, views, dim = gallery.get_slice("images_BKD").get_shape()

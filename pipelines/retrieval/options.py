@@ -1,19 +1,19 @@
 """The options of commands that search: which model, which gallery, and where MLflow is."""
 
 import argparse
-import os
 import re
 from pathlib import Path
 from typing import Literal
 
+from pipelines.schema.fields import default_work_dir
 from preprocessing.storage.redaction import SecretAddress
 
 Kind = Literal["text", "image"]
 Target = Literal["images", "captions"]
 # The help of `--model`.
 MODELS = (
-    "NAME (its champion, or its newest version if there is none), NAME@ALIAS, NAME/VERSION, a models:/ URI, or the "
-    "output directory of a register stage"
+    "NAME (its champion, or its newest version if there is none), NAME@ALIAS, NAME/VERSION, a models:/ URI, the "
+    "output directory of a register stage, or hf: and a folder or a name on the hub of a CLIP or SigLIP"
 )
 
 
@@ -34,7 +34,7 @@ def add_tracking_option(parser: argparse._ActionsContainer) -> None:
 
 def default_tracking_uri() -> str:
     """Return the tracking address of a configuration that names none: sqlite in the work directory."""
-    return f"sqlite:///{_default_work_dir() / 'mlflow.db'}"
+    return f"sqlite:///{default_work_dir() / 'mlflow.db'}"
 
 
 def gallery_folder(name: str) -> Path:
@@ -43,8 +43,4 @@ def gallery_folder(name: str) -> Path:
         raise argparse.ArgumentTypeError(
             f"{name[:99]!r} cannot name a gallery: use at most 100 letters, digits, '_', '-' and '.'"
         )
-    return _default_work_dir() / "galleries" / name
-
-
-def _default_work_dir() -> Path:
-    return Path(os.path.abspath(Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work").expanduser()))  # noqa: PTH100
+    return default_work_dir() / "galleries" / name

@@ -9,14 +9,14 @@ import numpy as np
 from torch import Tensor
 
 from pipelines.inference.embedder import Embedder, QueryError
-from pipelines.registry.models import CORRECTION, find_bundle
+from pipelines.registry.models import CORRECTION, find_bundle, unpinned
 from pipelines.retrieval.confidence import HitConfidence
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.faiss_index import Among, GalleryIndex, index_origin
 from pipelines.retrieval.filters import FilterError, matching_rows
 from pipelines.retrieval.gallery import Gallery, GalleryError
 from pipelines.retrieval.hits import Hit, as_hits
-from pipelines.retrieval.image_gallery import load_image_gallery, read_state
+from pipelines.retrieval.image_gallery import find_own_bundle, load_image_gallery, read_state
 from pipelines.retrieval.options import Kind, Target
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError
@@ -159,18 +159,24 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
     """
     own_images = read_state(Path(reference))
     try:
-        name, bundle = find_bundle(reference if own_images is None else own_images["model"], tracking_uri)
+        if own_images is None:
+            name, bundle = find_bundle(reference, tracking_uri)
+        else:
+            name, bundle = reference, find_own_bundle(own_images, tracking_uri)
     except DigestError as error:
         if own_images is None:
             raise
-        again = command("index", "--name", Path(reference).name, "--model", own_images["model"].partition("/")[0])
+        again = command("index", "--name", Path(reference).name, "--model", unpinned(own_images["model"]))
         raise SearchError(f"{error}; then index the images again: {again}") from error
+    if own_images is None and not (bundle / "gallery").is_dir():
+        indexed = command("index", "--model", reference, "--images", "FOLDER", "--name", "NAME")
+        raise SearchError(f"{name} has no gallery of its own: index images ({indexed}), and give --gallery NAME")
     try:
         embedder = Embedder(bundle / "model", bundle / "extractor")
         correction = Correction.load(bundle / CORRECTION)
         if own_images is not None:
             found = load_image_gallery(Path(reference), own_images, bundle)
-            name, (gallery, index, thumbnails) = reference, found
+            gallery, index, thumbnails = found
         else:
             gallery, thumbnails = Gallery.load(bundle / "gallery"), {}
             index = GalleryIndex.load(bundle / "index", index_origin(bundle / "model", bundle / "gallery"))

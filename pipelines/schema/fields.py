@@ -60,6 +60,11 @@ def absolute(path: Path) -> Path:
         raise ValueError(f"{path}: this machine has no user {path.parts[0][1:]!r}; write the path out") from None
 
 
+def default_work_dir() -> Path:
+    """Return the work directory of commands and configurations that name none."""
+    return absolute(Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work"))
+
+
 def without_secret(address: str) -> str:
     """Refuse an address with a password or a token in it."""
     if secrets_in(address):

@@ -4,6 +4,7 @@ from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING
 
+from pipelines.runtime.cluster import is_connected
 from pipelines.serving.request_error import RequestError
 
 if TYPE_CHECKING:
@@ -41,19 +42,17 @@ MAX_BODIES = 128 * 1024 * 1024
 
 
 @cache
-def _requests() -> "metrics.Counter | None":
-    try:
-        from ray.util import metrics
-    except ModuleNotFoundError:  # Ray is not installed
-        return None
+def _requests() -> "metrics.Counter":
+    from ray.util import metrics
+
     about = "Requests by the status of their answer; closed: connections that were closed without one"
     return metrics.Counter("vse_search_requests", about, ("status",))
 
 
 def count(status: str) -> None:
-    """Count a request, answered or refused, for Ray's metrics: `ray_vse_search_requests_total`."""
-    if (requests := _requests()) is not None:
-        requests.inc(tags={"status": status})
+    """Count a request, answered or refused, for the metrics of Ray, if it runs: `ray_vse_search_requests_total`."""
+    if is_connected():
+        _requests().inc(tags={"status": status})
 
 
 class Shares:

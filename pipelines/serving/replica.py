@@ -57,7 +57,8 @@ class SearchReplica:
         self._name = Path(self._model.name).name if Path(self._model.name).is_dir() else self._model.name
         self._places = {record.image_id: place for place, record in enumerate(self._model.gallery.records)}
         self._cached_image = lru_cache(_IMAGES_CACHED)(self._image)
-        # A first search loads what is loaded lazily, for which the first client would wait.
+        # What is loaded when it is asked for is loaded now, or the first client would wait.
+        _ = self._model.embedder.takes_images
         self._model.search("a photograph", "text", 1, "images")
         # torch uses all cores in one thread, and the parser is not thread-safe.
         self._searching = ThreadPoolExecutor(1)

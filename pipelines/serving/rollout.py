@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.registry.models import current_version, newer_version
+from pipelines.registry.models import PRETRAINED, current_version, newer_version
 from pipelines.retrieval.image_gallery import STATE, newer_model, read_state
 from pipelines.runtime.cli import say
 from pipelines.runtime.stage import StageError
@@ -65,11 +65,13 @@ class Replicas(NamedTuple):
 
 
 def find_served(reference: str, tracking_uri: str) -> Served:
-    """Return what NAME, NAME@ALIAS, or the absolute path of a gallery or bundle means now.
+    """Return what NAME, NAME@ALIAS, or the absolute path of a gallery or bundle means now; a pretrained model stays.
 
     Raises RegistryError or TrackingError if MLflow does not tell, GalleryError if the gallery cannot be read.
     """
     folder = Path(reference)
+    if reference.startswith(PRETRAINED):
+        return Served(reference, reference)
     if not folder.is_absolute():
         version, _ = current_version(reference, tracking_uri)
         return Served(version, version)

@@ -1,4 +1,4 @@
-"""A service from its start to its end: replicas of a model on Ray Serve, or one in this process without Ray."""
+"""A service from its start to its end: a model in this process, or several replicas of it on Ray Serve."""
 
 import argparse
 import signal
@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from pipelines.registry.models import find_bundle, pin
 from pipelines.retrieval.options import default_tracking_uri
 from pipelines.runtime.cli import say
+from pipelines.runtime.errors import in_one_line
 from pipelines.runtime.stage import StageError
 from pipelines.serving.app import build_app
 from pipelines.serving.guard import Guard, is_loopback
@@ -63,12 +65,41 @@ def serving(
 
 
 def _replicas(model: str, tracking_uri: str, scale: Scale) -> AbstractContextManager[Replicas]:
-    if find_spec("ray") is not None:
-        from pipelines.serving.deployment import replicas_on_ray
+    if scale._replace(spare=0) == _ONE_REPLICA:
+        own = _OwnReplica(model, tracking_uri)
+        return nullcontext(Replicas(own.ask, own.deploy, own.state))
+    if find_spec("ray") is None:
+        raise StageError("several replicas and shares of a GPU need Ray: pip install vse-pipeline")
+    from pipelines.serving.deployment import replicas_on_ray
 
-        return replicas_on_ray(model, tracking_uri, scale)
-    if scale != _ONE_REPLICA:
-        raise StageError("several replicas, shares of a GPU and --follow need Ray: pip install vse-pipeline")
-    state = State(answering=1, is_settled=True, failure="")
-    # Without --follow nothing is deployed later.
-    return nullcontext(Replicas(SearchReplica(model, tracking_uri).ask, lambda _: None, lambda: state))
+    return replicas_on_ray(model, tracking_uri, scale)
+
+
+class _OwnReplica:
+    """The model in this process; a new version is loaded next to the old one, which answers meanwhile."""
+
+    def __init__(self, model: str, tracking_uri: str) -> None:
+        self._tracking_uri = tracking_uri
+        self._replica = SearchReplica(model, tracking_uri)
+        self._state = State(answering=1, is_settled=True, failure="")
+
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the replica by its name."""
+        return await self._replica.ask(method, *arguments)
+
+    def deploy(self, model: str) -> None:
+        """Begin to load a model in a thread."""
+        self._state = self._state._replace(is_settled=False, failure="")
+        threading.Thread(target=self._load, args=(model,), daemon=True).start()
+
+    def state(self) -> State:
+        """Return whether a model is being loaded, and why the last one could not be."""
+        return self._state
+
+    def _load(self, model: str) -> None:
+        failure = ""
+        try:
+            self._replica = SearchReplica(model, self._tracking_uri)
+        except Exception as error:  # noqa: BLE001 (the service continues with the old one, and tells)
+            failure = in_one_line(error)
+        self._state = self._state._replace(is_settled=True, failure=failure)

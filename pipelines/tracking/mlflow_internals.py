@@ -5,8 +5,11 @@ there.
 """
 
 import logging
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
 
 from preprocessing.storage.redaction import SecretAddress
 
@@ -44,6 +47,22 @@ def monitored(run_id: str, address: str) -> Iterator[None]:
         yield
     finally:
         monitor.finish()
+
+
+def read_versions(database: Path, name: str) -> tuple[list[int], dict[str, int]] | None:
+    """Return the versions of a registered model, newest first, and its aliases, from a database on this machine.
+
+    A search would otherwise mostly wait for MLflow to be imported. None if the tables are not those that we know. Would
+    be replaced by: an `MlflowClient` that is imported in a tenth of a second.
+    """
+    versions = "SELECT version FROM model_versions WHERE name = ? AND current_stage != 'Deleted_Internal'"
+    aliases = "SELECT alias, version FROM registered_model_aliases WHERE name = ?"
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as connection:
+            found = sorted((version for (version,) in connection.execute(versions, (name,))), reverse=True)
+            return found, dict(connection.execute(aliases, (name,)))
+    except sqlite3.Error:
+        return None
 
 
 def run_page(uri: str, experiment_id: str, run_id: str) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vse_core.encoders.networks import image_processor, pixels_of
 from vse_core.encoders.pretrained import architecture_of, build_from_architecture, load_pretrained
 from vse_core.pooling.masks import valid_mask
 from vse_core.similarity import unit_length
@@ -91,6 +90,8 @@ def build_dual_encoders(
         )
     if pixels is None:
         assert weights is not None, "a saved model has its pixels"
+        from vse_core.encoders.networks import image_processor, pixels_of  # torchvision
+
         view = "crop" if "shortest_edge" in dict(image_processor(weights).size) else "bicubic"
         pixels = {**pixels_of(weights), "view": view}
     rebuilt_by = {"architecture": architecture_of(network), "pixels": dict(pixels)}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pipelines.config import load_config
-from pipelines.evaluation.pretrained import zero_shot_config
+from pipelines.registry.pretrained import zero_shot_config
 from pipelines.retrieval.gallery import build_gallery
 from pipelines.runtime.stage import StageDir, StageError
 from pipelines.stages.extract import plan as extract
