@@ -48,7 +48,7 @@ for options in (["--model", folder, "--replicas", "2"], ["--model", "tiny", "--t
         guarded(serve.main)
 """
 REFUSALS = [
-    "error: several replicas, shares of a GPU and --follow need Ray: pip install vse-pipeline",
+    "error: several replicas and shares of a GPU need Ray: pip install vse-pipeline",
     "error: the package mlflow is not installed: pip install 'vse-pipeline'",
 ]
 

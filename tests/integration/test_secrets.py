@@ -140,7 +140,7 @@ def test_a_storage_that_does_not_answer_is_named_without_its_password(site: Site
 @pytest.mark.usefixtures("output")
 def test_the_token_of_a_service_is_in_no_other_process(site: Site) -> None:
     port = free_port()
-    command = ["--model", "scenes", "--tracking-uri", site.uri, "--port", str(port)]
+    command = ["--model", "scenes", "--tracking-uri", site.uri, "--port", str(port), "--replicas", "2"]
     process = site.start("serve.py", *command, VSE_SERVE_TOKEN=TOKEN)
     try:
         assert wait_for_answer(process, port) == 200

@@ -58,8 +58,9 @@ from ray import serve as ray_serve
 from pipelines.serving import running
 from pipelines.serving.deployment import ServiceArguments, application
 from pipelines.serving.guard import TOKEN_VARIABLE
+from pipelines.serving.rollout import Scale
 try:
-    with running.serving("unused", "unused", "127.0.0.1", 1):
+    with running.serving("unused", "unused", "127.0.0.1", 1, scale=Scale(2)):
         raise SystemExit("it serves")
 except StageError as error:
     print(error)

@@ -105,11 +105,13 @@ class Service:
         answer = json.loads(text)
         return (status, answer["model"]) if status == 200 else (status, text)
 
-    def kill_replica(self) -> None:
-        """Kill the process of the model."""
-        (process,) = replicas()
-        os.kill(process, signal.SIGKILL)
-        while process in replicas():
+    def kill_replicas(self) -> None:
+        """Kill the processes of the model."""
+        processes = replicas()
+        assert processes
+        for process in processes:
+            os.kill(process, signal.SIGKILL)
+        while not set(processes).isdisjoint(replicas()):
             time.sleep(0.05)
 
     def stop(self) -> int:
@@ -184,10 +186,10 @@ def serve(ray_cluster: str) -> Iterator[Callable[..., Service]]:
 
 @pytest.mark.nightly  # more than a minute
 def test_each_goes_on_with_its_version(shop: Shop, serve: Callable[..., Service]) -> None:
-    service = serve("--model", "shop", "--follow")
+    service = serve("--model", "shop", "--follow", "--replicas", "2")
     assert not shop.register(seed=2)  # newer, and not better
     with clients(service) as answers:
-        service.kill_replica()
+        service.kill_replicas()
     assert set(answers) == {(200, "shop/1")}  # those that it had begun, too
     assert "now means" not in shop.run("search", "--gallery", "holiday", "a red ring")
 
@@ -209,7 +211,7 @@ def test_each_goes_on_with_its_version(shop: Shop, serve: Callable[..., Service]
 
 @pytest.mark.nightly
 def test_a_gallery_is_followed_until_nothing_can_be_loaded(shop: Shop, serve: Callable[..., Service]) -> None:
-    service = serve("--gallery", "holiday", "--follow")
+    service = serve("--gallery", "holiday", "--follow", "--replicas", "2")
     assert shop.register(seed=2, difference=5.0)
     service.wait_for("holiday: shop/1 is used; shop now means shop/2, the champion; to index the images again")
     with clients(service) as answers:
@@ -222,7 +224,7 @@ def test_a_gallery_is_followed_until_nothing_can_be_loaded(shop: Shop, serve: Ca
     (shop.gallery / "gallery.json").touch()  # as after an update
     service.wait_for("holiday, indexed with shop/2, cannot be loaded, holiday, indexed with shop/2, stays: ")
     assert service.search() == (200, "holiday")
-    service.kill_replica()
+    service.kill_replicas()
     assert service.process.wait(100) == 1
     service.stop()
     assert "do not start any more" in service.lines[-1]

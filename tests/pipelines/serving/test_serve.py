@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import time
+import urllib.request
+from pathlib import Path
 
 import pytest
 import ray
@@ -10,6 +14,8 @@ import ray
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.stage import StageError
 from pipelines.serving import deployment, guard, running
+from tests.pipelines.tiny_bundle import write_tiny_bundle
+from tests.ports import free_port
 
 TOKEN = "a token of some length"
 
@@ -58,3 +64,26 @@ def test_an_address_that_cannot_be_had_is_told_before_ray_starts(monkeypatch: py
             message = rf"cannot listen at {host}, port {port}: {reason}.*; use another --port or --host"
             with pytest.raises(StageError, match=message), running.serving("unused", "unused", host, port):
                 pass
+
+
+def test_one_replica_is_this_process_and_a_new_version_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that cannot be loaded changes nothing."""
+    monkeypatch.setattr(cluster, "connect", lambda _: pytest.fail("Ray was started"))
+    first, second = (write_tiny_bundle(tmp_path / name, seed) for seed, name in enumerate(("first", "second")))
+    port = free_port()
+
+    def served() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/model", timeout=60) as answer:
+            return str(json.load(answer)["model"])
+
+    with running.serving(str(first), "unused", "127.0.0.1", port) as replicas:
+        assert (served(), replicas.state()) == ("first", (1, True, ""))
+        for model, name, reason in ((second, "second", ""), (tmp_path / "absent", "second", "holds no model")):
+            replicas.deploy(str(model))
+            while not replicas.state().is_settled:
+                time.sleep(0.05)
+            assert served() == name
+            assert bool(reason) == bool(replicas.state().failure)
+            assert reason in replicas.state().failure
