@@ -208,7 +208,8 @@ def read_columns(directory: Path) -> pa.Table | None:
     if not (directory / METADATA).is_file():
         return None
     check_digests(directory, METADATA)
-    return pyarrow.parquet.read_table(directory / METADATA)
+    with pyarrow.parquet.ParquetFile(directory / METADATA) as file:  # not read_table, which imports pandas
+        return file.read()
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A real service, in one process and on Ray Serve: it finds, it refuses, no flood ends it. Endless requests: seams/test_pressure.py."""
+"""A real service, in one process and on Ray Serve: it finds, it refuses, and no flood ends it."""
 
 from __future__ import annotations
 
