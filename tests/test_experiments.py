@@ -133,7 +133,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "cxc").mkdir()
     for kind in ("sis", "sts", "sits"):
         (folder / "cxc" / f"{kind}_test.csv").write_text("")
-    for name in ("original_updown_backbone.pth", "ig_resnext101_32x8-c38310e5.pth"):
+    glove = ("glove.42B.300d.txt", "glove.840B.300d.txt")
+    for name in ("original_updown_backbone.pth", "ig_resnext101_32x8-c38310e5.pth", *glove):
         (folder / name).write_bytes(b"")
     return folder
 

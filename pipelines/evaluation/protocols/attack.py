@@ -35,10 +35,10 @@ def attack(inputs: EvaluationInputs) -> Results:
     """Recalls under UniVSE's three attacks (5 adversarial captions a caption, shared by all images), and VSE-C's three.
 
     Metrics are ``attack/object_r01``, ``attack/object_recall_sum`` and so on, ``attack/total`` the sum over UniVSE's
-    attacks, ``attack/vse_c_noun_r01`` and so on. For UniVSE, the same of UniVSE's attacks stand under
-    ``attack_sentences/`` for sentences without components (alpha = 1), and under ``attack_objects/``,
-    ``attack_attributes/`` and ``attack_relations/`` for captions with components of one kind (table 2). The adversarial
-    captions are written to a file for each attack.
+    attacks, ``attack/vse_c_noun_r01`` and so on, and, without an attack, ``attack/none_rsum``, ``attack/none_i2t_r01``.
+    For UniVSE, the same of UniVSE's attacks stand under ``attack_sentences/`` for sentences without components (alpha =
+    1), and under ``attack_objects/``, ``attack_attributes/`` and ``attack_relations/`` for captions with components of
+    one kind (table 2). The adversarial captions are written to a file for each attack.
     """
     captions, lexicon = inputs.captions, inputs.lexicon
     attacks = [Attack(kind, "shared", list(univse_attack(captions, kind, lexicon, _SEED))) for kind in _UNIVSE]
@@ -52,8 +52,10 @@ def evaluate_attacks(inputs: EvaluationInputs, attacks: Sequence[Attack]) -> Res
     # Written as the adversarial ones are, so that nothing but the changed words tells them apart.
     texts = [caption.text for captions in inputs.captions for caption in captions]
     true = _Captions(inputs, texts, "attack: true captions")
-    plain = evaluate_retrieval(images_BKD, true.groups["attack"], counts).image_to_text
+    unharmed = evaluate_retrieval(images_BKD, true.groups["attack"], counts)
+    plain = unharmed.image_to_text
     metrics = {"attack/none_recall_sum": plain.recall_sum}
+    metrics |= {f"attack/none_{name}": value for name, value in unharmed.as_dict().items()}
     metrics |= {f"{group}/total": 0.0 for group in true.groups}
     sweeps, files = {}, []
     for name, protocol, entries in attacks:
@@ -71,7 +73,7 @@ def evaluate_attacks(inputs: EvaluationInputs, attacks: Sequence[Attack]) -> Res
             metrics[f"{group}/total"] += found.recall_sum if protocol == "shared" else 0.0
         if protocol == "shared" and true.has_components:
             sweeps[name] = [
-                evaluate_attack(images_BKD, true.mixed(alpha), counts, false.mixed(alpha), each).recall_sum
+                evaluate_attack(images_BKD, true.mixed(alpha), counts, false.mixed(alpha), each).r01
                 for alpha in _ALPHAS
             ]
     summary = f"under attack {metrics['attack/total']:.1f} of 900 (without {plain.recall_sum:.1f} of 300)"
@@ -113,7 +115,10 @@ def _figures(
     if inputs.texts.components is None:
         return {}
     images_BKD = inputs.gallery.images_BKD
-    plain = [evaluate_retrieval(images_BKD, true.mixed(alpha), counts).image_to_text.recall_sum for alpha in _ALPHAS]
-    panels = {"Image to text": {"no attack": plain}, "Image to text under attack": sweeps}
-    alpha = inputs.texts.components.alpha
-    return {"alpha_sweep": plot_alpha_sweep(_ALPHAS, panels, "R@1 + R@5 + R@10 (%)", alpha)}
+    plain = [evaluate_retrieval(images_BKD, true.mixed(alpha), counts) for alpha in _ALPHAS]
+    both = {
+        "image to text": [found.image_to_text.r01 for found in plain],
+        "text to image": [found.text_to_image.r01 for found in plain],
+    }
+    panels = {"Without an attack": both, "Image to text under attack": sweeps}
+    return {"alpha_sweep": plot_alpha_sweep(_ALPHAS, panels, "R@1 (%)", inputs.texts.components.alpha)}

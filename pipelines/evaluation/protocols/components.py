@@ -22,8 +22,8 @@ def components(inputs: EvaluationInputs) -> Results:
     Every distinct component of the split's captions is a query, and all images whose captions have it are relevant.
     With detections, the labels are queries as well ("detected_objects"; of several words, "hot dog", the last is the
     noun and the others describe it).
-    Metrics are ``components/objects_map`` and so on, in per cent; ``components/sum`` adds up the three kinds of
-    captions' components.
+    Metrics are ``components/objects_map`` and so on, in per cent; ``components/sum`` adds them up, those of detections
+    as well if there are any (table 3).
     """
     kinds = _phrases(inputs)
     metrics: dict[str, float] = {"components/sum": 0.0}
@@ -33,7 +33,7 @@ def components(inputs: EvaluationInputs) -> Results:
             continue
         metrics |= {f"components/{kind}_{name}": value for name, value in _evaluate(inputs, of_images).items()}
         precision = metrics[f"components/{kind}_map"]
-        metrics["components/sum"] += 0.0 if kind == "detected_objects" else precision
+        metrics["components/sum"] += precision
         maps.append(f"{kind} {precision:.1f}")
     summary = f"mAP of {', '.join(maps) or 'nothing'}"
     return Results("components", metrics, summary)
