@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import gzip
 import io
 import json
@@ -48,7 +46,6 @@ from preprocessing.datasets.coco import read_instances
 from preprocessing.datasets.crisscrossed import read_crisscrossed
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.extraction.split_hashes import DataManifest
-from preprocessing.features.butd.tsv import places, read_regions
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError
 from preprocessing.features.precomputed import PrecomputedExtractor, _open_array, _open_hdf5
@@ -219,12 +216,6 @@ def write_parquet(folder: Path) -> None:
     parquet.write_table(table, folder / "x.parquet")
 
 
-def read_tsv(path: Path) -> None:
-    for _, place in places(path):
-        with contextlib.suppress(ImageError):
-            read_regions(path, place)
-
-
 def read_precomputed(path: Path) -> None:
     _open_array.cache_clear()
     _open_hdf5.cache_clear()
@@ -236,7 +227,6 @@ def manifest(folder: Path) -> object:
     return found["counts"]["images"], found["best"]
 
 
-FLOATS = base64.b64encode(np.ones(8, "<f4").tobytes()).decode()
 FLICKR = {"images": "{}", "tokens": "{}/t.txt", "splits": {"train": "{}/l.txt"}}
 KARPATHY = {
     "images": [
@@ -352,7 +342,6 @@ READERS: dict[str, Reader] = {
         read_adversarials,
         AdversarialError,
     ),
-    "butd tsv": alone("x.tsv", f"1\t640\t480\t2\t{FLOATS}\t{FLOATS}\n", read_tsv, ExtractorError),
     "hdf5": saved("x.hdf5", write_hdf5, read_precomputed, (ExtractorError, ImageError)),
     "npy rows": alone("x.npy", npy(np.ones((2, 3, 4), "f4")), read_precomputed, ImageError),
     "safetensors weights": saved(

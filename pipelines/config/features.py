@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
-from pipelines.schema.fields import AbsolutePath, Cpus, Float, Gpus, Int, Seconds, Size, Strict, folder_or_hub_name
+from pipelines.schema.fields import Cpus, Float, Gpus, Int, Seconds, Size, Strict, folder_or_hub_name
 from pipelines.schema.variants import Variants
-from preprocessing.storage.address import is_s3
 
 # The code of the extractors, and next to it network definitions to be filled with random weights (features.weights).
 EXTRACTORS = Path(__file__).resolve().parents[2] / "preprocessing" / "features"
@@ -20,12 +19,6 @@ def _weights(value: str) -> str:
     """Find a network that ships with the package; else make a local folder absolute, or leave a name on the hub."""
     shipped, found = EXTRACTORS / value, folder_or_hub_name(value)
     return str(shipped) if (shipped / "config.json").is_file() else found
-
-
-def _on_disk(value: object) -> object:
-    if is_s3(str(value)):
-        raise ValueError("published features are read from a disk, not from S3; copy them and name the copy")
-    return value
 
 
 _Weights = Annotated[str, AfterValidator(_weights)]
@@ -177,17 +170,6 @@ class PrecomputedFeatures(FeatureSettings):
     )
 
 
-class ImportedFeatures(FeatureSettings):
-    """Regions as bottom-up attention's authors published them, joined with the data set's captions by image."""
-
-    member: ClassVar[str] = "region"
-    extractor: Literal["imported"]
-    source: Annotated[AbsolutePath, BeforeValidator(_on_disk)] = Field(
-        description="file as published, on a disk of every machine"
-    )
-    form: Literal["butd_tsv"] = Field("butd_tsv", description="TSV of bottom-up attention's Caffe code, or LXMERT's")
-
-
 _Together = Annotated[GridFeatures | PatchFeatures | PyramidFeatures | ButdFeatures, Variants("extractor")]
 
 
@@ -238,7 +220,6 @@ Features = Annotated[
     | ButdFeatures
     | ImageFeatures
     | PrecomputedFeatures
-    | ImportedFeatures
     | SeveralFeatures,
     Variants("extractor", "extractor"),
 ]

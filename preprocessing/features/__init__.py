@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from preprocessing.features.extractor import Extractor
+from preprocessing.features.extractor import Extractor, ExtractorError
 
 # The embedded default: settings of a small network to be initialised from a seed, sized for scenes: 96 x 96 pixels to
 # 6 x 6 cells of width 192. Shallow and with tanh on purpose: each untrained layer loses information, and a ReLU network
@@ -22,7 +22,6 @@ EXTRACTORS: dict[str, tuple[str, str] | Callable[..., Extractor]] = {
     "frames": ("frames", "FrameExtractor"),
     "images": ("jpeg", "JpegExtractor"),
     "precomputed": ("precomputed", "PrecomputedExtractor"),
-    "imported": ("precomputed", "ImportedExtractor"),
     "several": ("several", "SeveralExtractor"),
 }
 
@@ -30,8 +29,12 @@ EXTRACTORS: dict[str, tuple[str, str] | Callable[..., Extractor]] = {
 def build_extractor(name: str, max_pixels: int | None = None, **options: Any) -> Extractor:
     """Build one of `EXTRACTORS` by name, for images of at most `max_pixels` pixels (None for its default).
 
-    ExtractorError: weights that cannot be loaded, or options that do not fit together.
+    ExtractorError: no extractor of the name, weights that cannot be loaded, or options that do not fit together.
     """
+    if name not in EXTRACTORS:
+        raise ExtractorError(
+            f"this version has no extractor {name!r} ({', '.join(EXTRACTORS)}): extract and train again"
+        )
     entry = EXTRACTORS[name]
     build = entry if callable(entry) else getattr(import_module(f"{__name__}.{entry[0]}"), entry[1])
     extractor: Any = build(**options)

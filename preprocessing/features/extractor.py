@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 # A set of N feature vectors of width F, float16, C-contiguous.
 FeaturesNF = npt.NDArray[np.float16]
 
-Array = npt.NDArray[Any]
-# What is known of each region besides its vector and its box: numbers of classes int32, confidences float32.
-LABELS = {"objects": np.int32, "object_scores": np.float32, "attributes": np.int32, "attribute_scores": np.float32}
-
 
 class ExtractorError(Exception):
     """An extractor cannot be built, or gives features that cannot be stored; says what is wrong and how to fix it."""
@@ -50,30 +46,15 @@ class RegionFeatures:
 Stored = FeaturesNF | RegionFeatures | bytes
 
 
-def checked_regions(
-    features: Array, boxes: Array | None = None, labels: Mapping[str, Array] | None = None
-) -> RegionFeatures:
-    """Check every array of regions and convert it to its stored type; ImageError names what is wrong.
-
-    `boxes` are in pixels of the image, `labels` those of `LABELS` that are known.
-    """
+def checked_features(features: npt.NDArray[Any]) -> FeaturesNF:
+    """Check published features and convert them to their stored type; ImageError names what is wrong."""
     if features.ndim != 2 or features.dtype.kind != "f" or features.size == 0:
         raise ImageError(f"features are {features.dtype} of shape {features.shape}, floats of shape (N, F) are needed")
-    count = len(features)
     with np.errstate(over="ignore"):
         stored = np.array(features, dtype=np.float16, order="C")
     if not np.isfinite(stored).all():
         raise ImageError("features that are NaN, infinite or beyond the range of float16 (65504)")
-    companions: dict[str, Array] = {}
-    if boxes is not None:
-        if boxes.shape != (count, 4) or boxes.dtype.kind not in "fiu" or not np.isfinite(boxes).all():
-            raise ImageError(f"boxes are {boxes.dtype} of shape {boxes.shape}, finite numbers ({count}, 4) are needed")
-        companions["boxes"] = np.array(boxes, dtype=np.float32, order="C")
-    for name, values in (labels or {}).items():
-        if values.shape != (count,):
-            raise ImageError(f"{name} are of shape {values.shape}, ({count},) is needed")
-        companions[name] = values.astype(LABELS[name])
-    return RegionFeatures(stored, companions)
+    return stored
 
 
 def as_features(states_NF: Sequence["Tensor"], weights: str) -> list[FeaturesNF]:

@@ -44,7 +44,7 @@ def extractor_identity(features: Features, mirror: Mirror) -> dict[str, Any]:
 
 def _identity(features: Features, mirror: Mirror) -> dict[str, Any]:
     name, options = features.extractor, features.options()
-    origin = Path(options.get("weights") or options.get("source") or EXTRACTORS)
+    origin = Path(options.get("weights") or EXTRACTORS)
     if not origin.exists():  # on the hub, where it may change
         return _computed_identity(name, json.dumps(options), "")
     files = [*(origin.rglob("*") if origin.is_dir() else [origin]), *EXTRACTORS.rglob("*.py")]

@@ -13,7 +13,6 @@ import ray
 import torch
 
 from pipelines.config import PipelineConfig
-from pipelines.config.features import ImportedFeatures
 from pipelines.runtime import cluster
 from pipelines.runtime.actor_pool import MOST_DEATHS, ActorPool
 from pipelines.runtime.commands import command
@@ -26,7 +25,6 @@ from preprocessing.datasets import DatasetError
 from preprocessing.extraction.extract import KILLED, ShardSpec, extract_shard
 from preprocessing.features import build_extractor
 from preprocessing.features.extractor import ExtractorError
-from preprocessing.features.precomputed import check_image_names
 from preprocessing.shards.index import read_index
 from preprocessing.storage.mirror import Mirror, sidecar_path, table_path
 
@@ -41,9 +39,8 @@ _MOST_CRASHES = 10
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:  # noqa: ARG001
     """Make the missing shards on a pool of Ray actors, then write each split's manifest.
 
-    Raises StageError if more images of a split were skipped than `features.max_skipped` allows, if two images have a
-    name in common by which published features are joined, or if several actors died of the same shard, and ClusterError
-    if Ray cannot be reached.
+    Raises StageError if more images of a split were skipped than `features.max_skipped` allows, or if several actors
+    died of the same shard, and ClusterError if Ray cannot be reached.
     """
     splits = splits_of(config)
     tracker.log_params({"features": config.features.model_dump(mode="json")})
@@ -98,11 +95,6 @@ class _Extraction:
 
 def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) -> None:
     features = config.features
-    if isinstance(features, ImportedFeatures):
-        try:
-            check_image_names(record.image_uri for split in splits for record in split.dataset.records(split.name))
-        except ExtractorError as error:
-            raise StageError(f"{NAME}: {error}") from error
     cluster.connect(config.ray.address)
     actor = ray.remote(_Extraction).options(
         num_cpus=features.cpus_per_actor,

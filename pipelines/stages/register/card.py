@@ -124,7 +124,7 @@ def pretrained(features: Features, model: ModelConfig) -> list[str]:
     random = [section for section in sections if section.get("random_seed") is not None]
     sections = [section for section in sections if section not in random]
     sections += [model.image.model_dump(mode="json"), model.text.model_dump(mode="json")]
-    found = (section.get(key) for section in sections for key in ("weights", "source", "word_vectors"))
+    found = (section.get(key) for section in sections for key in ("weights", "word_vectors"))
     return list(dict.fromkeys(str(name) for name in found if name is not None))
 
 

@@ -127,8 +127,6 @@ MISTAKES = {
     "training.gpus_per_worker=1.5": "training.gpus_per_worker: must be a share of a GPU, at most 1, or a whole number",
     "training.learning_rate=.nan": "training.learning_rate: should be a finite number",
     "training=5": "training: should be a valid dictionary",
-    "features={extractor: imported, source: 's3://bucket/features'}": "features.source: published features "
-    "are read from a disk, not from S3",
     "storage.address=s3://": "write s3://BUCKET/FOLDER",
     "storage.address=file:///data": "storage.address: is not an address: write the path of a folder, or s3://BUCKET/FOLDER",
     "storage.cache_gb=10": "has no effect without an address",

@@ -7,14 +7,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import MagicMock
 
 import pytest
 import webdataset
 from PIL import Image
 
 from pipelines.config import ConfigError, PipelineConfig, load_config
-from pipelines.runtime.stage import StageError
 from pipelines.stages.extract import plan as extract
 from pipelines.stages.extract import run as extract_run
 from pipelines.stages.extract.identity import extractor_options
@@ -102,23 +100,6 @@ def test_each_archive_becomes_a_shard(tmp_path: Path) -> None:
     grown, _ = extract.splits_of(config)
     assert grown.version.contents.items() > split.version.contents.items()
     assert len(grown.shards) == 3
-
-
-def test_two_images_that_would_get_one_files_features(tmp_path: Path) -> None:
-    """Before any work starts."""
-    for name in ("cats/1.jpg", "dogs/1.jpg"):
-        (tmp_path / "images" / name).parent.mkdir(parents=True)
-        Image.new("RGB", (8, 8)).save(tmp_path / "images" / name)
-    (tmp_path / "table.csv").write_text("image,caption\ncats/1.jpg,a cat\ndogs/1.jpg,a dog\n")
-    (tmp_path / "regions.tsv").write_text("1\t640\t480\t0\t\t\n")
-    overrides = [
-        f"work_dir={tmp_path}/work",
-        f"dataset={{format: table, images: {tmp_path}/images, "
-        f"tables: {{train: {tmp_path}/table.csv, dev: {tmp_path}/table.csv}}}}",
-        f"features={{extractor: imported, source: {tmp_path}/regions.tsv}}",
-    ]
-    with pytest.raises(StageError, match=r"extract: .*cats/1\.jpg and .*dogs/1\.jpg count as one image"):
-        extract_run.run(load_config(None, overrides), {}, MagicMock())
 
 
 BUTD = (
