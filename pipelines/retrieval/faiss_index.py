@@ -169,12 +169,17 @@ class ItemIndex:
                 break
         return replace(self, facts=replace(facts, recall=round(_overlap(found, true_Qk), 4)))
 
-    def search(self, queries_QVD: Tensor, k: int, among_B: Among | None = None) -> list[Found]:
+    def search(
+        self, queries_QVD: Tensor, k: int, among_B: Among | None = None, *, is_corrected: bool = True
+    ) -> list[Found]:
         """Return the k items (or all, k from 1) nearest to each query, among some of them if they are given.
 
-        An approximate index may miss some, but none if it searches among few.
+        An approximate index may miss some, but none if it searches among few. `is_corrected`: with hubs corrected, if
+        the index does.
         """
-        return self._nearest(with_one(queries_QVD) if self.facts.is_corrected else queries_QVD, k, among_B)
+        if self.facts.is_corrected:
+            queries_QVD = with_one(queries_QVD, is_corrected)
+        return self._nearest(queries_QVD, k, among_B)
 
     def kept_queries(self, queries_QVD: Tensor) -> Tensor:
         """Return queries as they are compared with items (Q, V, W), with hubs corrected."""

@@ -77,18 +77,21 @@ class SearchModel:
     def find(
         self, queries_QVD: Tensor, kind: Kind, k: int, target: Target, min_confidence: float = 0, where: str = ""
     ) -> list[list[Hit]]:
-        """Return the k items (or all) nearest to each query, best first; hubs are corrected if there is a bank.
+        """Return the k items (or all) nearest to each query, best first.
 
+        Hubs are corrected if there is a bank; images for an image are not, whose bank is of captions.
         The nearest are chosen among those for which a condition (`filters`) holds, if there is one; then hits of a
         lower confidence are left out. Raises SearchError if a confidence is wanted, and hits have none, or the
         condition does not fit the gallery.
         """
-        nearest = getattr(self.index, target).search(queries_QVD, k, self.matching(where, target) if where else None)
-        confidence = self.confidence.get(target) if (kind == "text") == (target == "images") else None
+        among = self.matching(where, target) if where else None
+        is_between_kinds = (kind == "text") == (target == "images")
+        nearest = getattr(self.index, target).search(queries_QVD, k, among, is_corrected=is_between_kinds)
+        confidence = self.confidence.get(target) if is_between_kinds else None
         if confidence is None and min_confidence:
             raise SearchError(f"hits have no confidence when {target} are searched with {kind}s of {self.name}")
         biases = self.gallery.biases
-        if biases is None:
+        if biases is None or not is_between_kinds:
             cosines = [found.scores for found in nearest]
         else:
             bias = (biases.images_B if target == "images" else biases.texts_C).numpy()

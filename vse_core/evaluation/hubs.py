@@ -4,7 +4,7 @@ B images, C captions, K views, D embedding, M queries of the bank with V views.
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vse_core.evaluation.nearest import best_pair_similarities
 
@@ -33,9 +33,9 @@ def with_bias(items_BKD: Tensor, bias_B: Tensor) -> Tensor:
     return torch.cat([items_BKD.float(), -bias_B.view(-1, 1, 1).expand(-1, items_BKD.shape[1], 1)], dim=2)
 
 
-def with_one(queries_QVD: Tensor) -> Tensor:
-    """Return queries (Q, V, D + 1) for items of `with_bias`."""
-    return torch.cat([queries_QVD.float(), torch.ones_like(queries_QVD[..., :1], dtype=torch.float32)], dim=-1)
+def with_one(queries_QVD: Tensor, is_corrected: bool = True) -> Tensor:
+    """Return queries (Q, V, D + 1) for items of `with_bias`; not corrected, they are compared by the cosine."""
+    return nn.functional.pad(queries_QVD.float(), (0, 1), value=float(is_corrected))
 
 
 def corrected(

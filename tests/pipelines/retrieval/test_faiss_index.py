@@ -48,9 +48,11 @@ def test_a_corrected_index_ranks_by_similarity_less_bias(kind: Kind) -> None:
     index = ItemIndex.build(items_BKD, Sample(queries_QVD, "made"), kind, bias_B)
     assert index.facts.dim == 8
     assert index.facts.recall == 1
-    for found, query_VD in zip(index.search(queries_QVD, 7), queries_QVD, strict=True):
-        scores_B = (items_BKD @ query_VD[0]).amax(dim=1) - bias_B
-        expected = scores_B.topk(7)
+    cases = [(bias_B, index.search(queries_QVD, 7)), (0, index.search(queries_QVD, 7, is_corrected=False))]
+    for bias, found, query_VD in (
+        (bias, *pair) for bias, all_ in cases for pair in zip(all_, queries_QVD, strict=True)
+    ):
+        expected = ((items_BKD @ query_VD[0]).amax(dim=1) - bias).topk(7)
         assert found.indices.tolist() == expected.indices.tolist()
         np.testing.assert_allclose(found.scores, expected.values.numpy(), atol=1e-5)
 

@@ -144,7 +144,7 @@ def test_a_search_warns_of_a_query_unlike_the_training_captions(
     texts = [caption.text for _, caption in model.gallery.captions]
     near = [float((model.correction.texts_MD @ row).max()) for row in model.embedder.embed_texts(texts)]
     floor = np.quantile(near, 0.05)
-    assert [bool(warning) for warning in model.warnings(model.embed(texts, "text"), "text")] == [
+    assert [bool(warning) for warning in model.warnings(texts, model.embed(texts, "text"), "text")] == [
         value < floor for value in near
     ]
     assert run(["--model", str(bundle), texts[int(np.argmin(near))]]) == 0
