@@ -28,6 +28,7 @@ from pipelines.schema.fields import (
     AbsolutePath,
     Address,
     Float,
+    InItsFolder,
     Int,
     Strict,
     absolute,
@@ -60,7 +61,7 @@ def _tracking_uri(uri: str) -> str:
 class TrackingConfig(Strict):
     """The place where runs are recorded."""
 
-    uri: Annotated[str, AfterValidator(_tracking_uri)] | None = Field(
+    uri: Annotated[str, AfterValidator(_tracking_uri), InItsFolder] | None = Field(
         None,
         description="MLflow server or database; by default sqlite in work_dir, for one machine. A password in it stays "
         "on this machine, others take the address from MLFLOW_TRACKING_URI",

@@ -1,13 +1,23 @@
 """Settings of the data sets: one class a format."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from pipelines.schema.fields import AbsolutePath, Address, Int, Strict
+from pipelines.schema.fields import AbsolutePath, Address, Int, Strict, in_its_folder, local_or_s3
 from pipelines.schema.variants import Variants
+from preprocessing.shares import parse_share
+
+
+def _unless_share(address: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: address(value) if parse_share(value) is None else str(value)
+
+
+_TableOrShare = Annotated[
+    str, AfterValidator(_unless_share(local_or_s3)), BeforeValidator(_unless_share(in_its_folder))
+]
 
 
 class DatasetSettings(Strict):
@@ -54,13 +64,37 @@ class CocoDataset(DatasetSettings):
 
 
 class TableDataset(DatasetSettings):
-    """Tables with a row for each image and caption, the rows of an image together."""
+    """Tables with a row for each image or caption, in any order."""
 
     format: Literal["table"]
-    tables: dict[str, AbsolutePath] = Field(description="split -> .csv, .tsv (also .gz) or .parquet", min_length=1)
-    images: Address | None = Field(None, description="folder of the images, or s3://bucket/folder; none for addresses")
+    tables: dict[str, _TableOrShare] = Field(
+        description="split -> .csv, .tsv, .jsonl (also .gz) or .parquet, here or on S3, or a share of the images of "
+        "the first split with a table: 10 %",
+        min_length=1,
+    )
+    images: Address | None = Field(
+        None, description="folder of the images, or s3://bucket/folder; by default that of their table"
+    )
     image_column: str = Field("image", description="name of the images' column")
-    caption_column: str = Field("caption", description="name of the captions' column; in parquet also lists of them")
+    caption_column: str | tuple[str, ...] = Field(
+        "caption", description="name of the captions' column, or of several; a value may be a list of captions"
+    )
+    share_seed: Int = Field(
+        0, ge=0, exclude_if=lambda seed: seed == 0, description="another seed, other images in the shares"
+    )
+
+    @property
+    def caption_columns(self) -> tuple[str, ...]:
+        """The columns of captions."""
+        return (self.caption_column,) if isinstance(self.caption_column, str) else self.caption_column
+
+    def table_of(self, split: str) -> str:
+        """Return the table that the images of a split are in."""
+        return next(table for table in (self.tables[split], *self.tables.values()) if parse_share(table) is None)
+
+    def _misfits(self) -> Iterator[str]:
+        if None not in map(parse_share, self.tables.values()):
+            yield "tables: all splits are shares; name the table of one of them"
 
 
 class ImageShardsDataset(DatasetSettings):

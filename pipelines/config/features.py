@@ -8,7 +8,18 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import AfterValidator, Field
 
-from pipelines.schema.fields import Cpus, Float, Gpus, Int, Seconds, Size, Strict, folder_or_hub_name
+from pipelines.schema.fields import (
+    Cpus,
+    Float,
+    FolderIfThere,
+    FolderOrHubName,
+    Gpus,
+    Int,
+    Seconds,
+    Size,
+    Strict,
+    folder_or_hub_name,
+)
 from pipelines.schema.variants import Variants
 
 # The code of the extractors, and next to it network definitions to be filled with random weights (features.weights).
@@ -21,7 +32,7 @@ def _weights(value: str) -> str:
     return str(shipped) if (shipped / "config.json").is_file() else found
 
 
-_Weights = Annotated[str, AfterValidator(_weights)]
+_Weights = Annotated[str, AfterValidator(_weights), FolderIfThere]
 _ImageSize = Annotated[Int, Field(ge=32, le=8192)]
 
 
@@ -143,7 +154,7 @@ class ButdFeatures(NetworkFeatures):
     member: ClassVar[str] = "region"
     extractor: Literal["butd"]
     batch_size: Int = Field(4, gt=0, description="images in a forward pass, of about 600 x 900 pixels each")
-    weights: Annotated[str, AfterValidator(folder_or_hub_name)] | None = Field(
+    weights: FolderOrHubName | None = Field(
         None, description="local file or folder, or name on the hub (unc-nlp/frcnn-vg-finetuned)"
     )
     min_regions: Size = Field(36, description="regions of an image; 36 and 36, or 10 and 100 (BUTD)")

@@ -15,8 +15,11 @@ from typing import Any
 
 from pipelines.config.yaml_text import load_yaml, read_yaml
 from pipelines.schema.error import ConfigError
+from pipelines.schema.fields import FileText
 
 PRESETS = Path(__file__).resolve().with_name("presets")
+# Configurations that come with the package; where that is, nobody has data.
+PACKAGED = PRESETS.with_name("data")
 # Settings of earlier versions, accepted at the value that turned them off.
 REMOVED: dict[str, Any] = {
     "dataset.averaged": False,
@@ -64,7 +67,8 @@ def file_layers(path: Path, heirs: tuple[Path, ...] = ()) -> list[Layer]:
     """
     if path in heirs:
         raise ConfigError(f"--config {heirs[0]}: inherits itself through {' and '.join(map(str, heirs[1:])) or path}")
-    values = dict(read_layer(path).values)
+    own = path.absolute().parent
+    values = dict(_placed(read_layer(path).values, Path.cwd() if own == PACKAGED else own))
     base = values.pop("inherits", None)
     if base is not None and not isinstance(base, str):
         raise ConfigError(f"inherits: must name one file in the folder of {path}, got {base!r}")
@@ -72,6 +76,15 @@ def file_layers(path: Path, heirs: tuple[Path, ...] = ()) -> list[Layer]:
         values["plugins"] = [_plugin_next_to(path, name) for name in values["plugins"]]
     own = Layer(str(path), values)
     return [own] if base is None else [*file_layers(path.parent / base, (*heirs, path)), own]
+
+
+def _placed(value: Any, folder: Path) -> Any:
+    """Return values whose texts know the folder of their file, from which relative paths start."""
+    if isinstance(value, Mapping):
+        return {key: _placed(item, folder) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_placed(item, folder) for item in value]
+    return FileText(value, folder) if isinstance(value, str) else value
 
 
 def _plugin_next_to(path: Path, name: Any) -> Any:

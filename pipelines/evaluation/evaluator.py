@@ -22,7 +22,7 @@ from pipelines.inference.text_embedder import TextEmbedder
 from pipelines.kinds import saved_kind
 from pipelines.kinds.inputs import SplitData, SplitPaths
 from pipelines.registry.models import CORRECTION
-from pipelines.retrieval.gallery import Gallery, build_gallery, with_photographs
+from pipelines.retrieval.gallery import Gallery, build_gallery, with_columns, with_photographs
 from pipelines.retrieval.hits import contact_sheet, own_queries
 from pipelines.runtime.stage import StageDir, StageError
 from pipelines.tracking import Tracker
@@ -179,7 +179,7 @@ def embed_split(config: PipelineConfig, shards: Path, graphs: Mapping[str, Path]
     inputs = saved_kind(directory).behaviour.text_inputs(config.model.text, split, texts.caption_encoder, texts.model)
     gallery = build_gallery(texts.model, reader, texts.caption_encoder, root, inputs)
     _, lengths_or_mask = image_source(texts.model, reader).unaugmented([0])
-    return EmbeddedSplit(texts, gallery, reader, set_size(texts.model, lengths_or_mask))
+    return EmbeddedSplit(texts, with_columns(gallery, dataset), reader, set_size(texts.model, lengths_or_mask))
 
 
 def draw(embedded: EmbeddedSplit, dataset: Dataset, directory: Path) -> list[Path]:

@@ -24,7 +24,7 @@ from pipelines.inference.image_inputs import image_source
 from pipelines.inference.text_embedder import text_batches
 from pipelines.kinds.behaviour import TextInputs, tokens_alone
 from pipelines.kinds.kind import ModelKind
-from pipelines.retrieval.image_files import IMAGE
+from pipelines.retrieval.image_files import IMAGE, read_metadata, rows_of
 from pipelines.runtime.progress import counted
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
@@ -219,6 +219,17 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int)):
         return value
     return str(value) if not isinstance(value, float) else value if math.isfinite(value) else None
+
+
+def with_columns(gallery: Gallery, dataset: Dataset) -> Gallery:
+    """Return a gallery with the further columns of its table; StageError if they cannot be read."""
+    if dataset.format != "table":
+        return gallery
+    table = dataset.table_of(dataset.eval_split)
+    metadata, _ = read_metadata(table, dataset.image_column, dataset.caption_columns)
+    if metadata is None or metadata.num_columns == 1:
+        return gallery
+    return replace(gallery, columns=rows_of(metadata, [record.image_id for record in gallery.records]))
 
 
 def with_photographs(gallery: Gallery, dataset: Dataset) -> Gallery:

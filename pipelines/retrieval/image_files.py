@@ -1,16 +1,19 @@
-"""The images to index: those of a folder, local or on S3, or of a table."""
+"""The images to index: those of a folder or of a table, local or on S3, and the columns that tell more of them."""
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
+import pyarrow.json
 import pyarrow.parquet
 
 from pipelines.retrieval.filters import is_plain
 from pipelines.runtime.stage import StageError
-from preprocessing.datasets.table import SEPARATORS, read_columns
+from preprocessing.datasets.table import folder_of, is_table, open_table, read_columns, require_table, text_form
 from preprocessing.plain_text import is_text
 from preprocessing.reading import damage_as
 from preprocessing.storage.address import is_s3, join
@@ -44,65 +47,84 @@ def list_images(address: str) -> tuple[list[ImageFile], int]:
     An image's id is its name in the folder, or its value in the table, which is relative to the table's folder or an
     address of its own. Raises StageError if there are no images, or a table cannot be read.
     """
-    suffix = Path(address).suffix.lower()
-    if suffix in (*SEPARATORS, ".parquet") and not is_s3(address):
-        images, others = _of_table(Path(address)), 0
+    if is_table(address):
+        images, others = _of_table(address), 0
     elif is_s3(address) or Path(address).is_dir():
         entries = list(open_storage(address).list())
         found = [entry for entry in entries if Path(entry.name).suffix.lower() in _SUFFIXES]
         images = [ImageFile(entry.name, join(address, entry.name), _version(entry)) for entry in found]
         others = len(entries) - len(images)
     else:
-        raise StageError(f"--images {address}: no folder or table (.csv, .tsv, .parquet) is there")
+        raise StageError(f"--images {address}: no folder or table (.csv, .tsv, .jsonl, .parquet) is there")
     if not images:
         raise StageError(f"--images {address}: there are no images ({others:,} other files); is the folder mounted?")
     return sorted(images), others
 
 
-def read_metadata(address: str) -> tuple[pa.Table | None, list[str]]:
+def read_metadata(address: str, image: str = IMAGE, others: Sequence[str] = ()) -> tuple[pa.Table | None, list[str]]:
     """Return a table of images with its further columns, and the names of columns that no condition can name.
 
-    Of an image that comes several times the first row counts. A folder has no table (None). The values of text files
-    get types by their looks.
+    `image` names the column of the images, which is `image` in what is returned, and `others` columns to leave out. Of
+    an image that comes several times the first row counts. A folder has no table (None). The values of text files get
+    types by their looks.
     """
-    suffix, path = Path(address).suffix.lower(), Path(address)
-    if suffix not in (*SEPARATORS, ".parquet") or is_s3(address):
+    if not is_table(address):
         return None, []
-    with damage_as(StageError, f"--images {path}: the columns cannot be read", "correct the table"):
-        if suffix == ".parquet":
-            table = pyarrow.parquet.read_table(path)
-        else:
-            table = pyarrow.csv.read_csv(
-                path,
-                parse_options=pyarrow.csv.ParseOptions(delimiter=SEPARATORS[suffix], newlines_in_values=True),
-                convert_options=pyarrow.csv.ConvertOptions(
-                    column_types={IMAGE: pa.string()}, null_values=[""], strings_can_be_null=True
-                ),
-            )
+    with damage_as(StageError, f"{address}: the columns cannot be read", "correct the table"):
+        table = _read(address, image)
+        table = table.drop_columns([name for name in others if name in table.column_names])
         for place, field in enumerate(table.schema):
             if pa.types.is_dictionary(field.type):
                 table = table.set_column(place, field.name, table[place].cast(field.type.value_type))
-        ids = [None if name in (None, "") else str(name) for name in table[IMAGE].to_pylist()]
-        others = [field.name for field in table.schema if field.name != IMAGE and not is_plain(field.type)]
+        ids = [None if name in (None, "") else str(name) for name in table[image].to_pylist()]
+        unnamed = [field.name for field in table.schema if field.name != image and not is_plain(field.type)]
         first = {name: row for row, name in reversed(list(enumerate(ids))) if name is not None}
-        table = table.drop_columns([IMAGE, *others]).take(pa.array(first.values(), pa.int64()))
-        return table.add_column(0, IMAGE, pa.array(first, pa.string())), others
+        table = table.take(pa.array(first.values(), pa.int64()))
+        kept = {name: table[name] for name in table.column_names if name not in (image, *unnamed)}
+        return pa.table({IMAGE: pa.array(first, pa.string()), **kept}), unnamed
 
 
-def _of_table(path: Path) -> list[ImageFile]:
+def rows_of(metadata: pa.Table, images: Sequence[str] | pa.ChunkedArray) -> pa.Table:
+    """Return the rows of images, in their order."""
+    return metadata.take(pc.index_in(pa.array(images, pa.string()), metadata[IMAGE]))
+
+
+def _read(address: str, image: str) -> pa.Table:
+    name = address.lower().removesuffix(".gz")
+    with open_table(address) as file:
+        if name.endswith(".parquet"):
+            return pyarrow.parquet.read_table(file)
+        if name.endswith(".jsonl"):
+            return pyarrow.json.read_json(file)
+        encoding, separator = text_form(address, [image])
+        return pyarrow.csv.read_csv(
+            file,
+            read_options=pyarrow.csv.ReadOptions(encoding=encoding.removesuffix("-sig")),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types={image: pa.string()}, null_values=[""], strings_can_be_null=True
+            ),
+        )
+
+
+def _of_table(address: str) -> list[ImageFile]:
     """Read a table; an image that is not there has an empty version."""
     try:
-        (names,) = read_columns(path, [IMAGE])
+        table = require_table(address, "--images")
+        (names,) = read_columns(table, [IMAGE])
     except ValueError as error:
-        raise StageError(f"--images {path}: {error}") from error
-    return [_of_row(name, path.parent) for name in dict.fromkeys(names)]
+        raise StageError(f"--images {address}: {error}") from error
+    folder = folder_of(table)
+    # One listing instead of a request for each object.
+    there = {join(folder, entry.name): entry for entry in open_storage(folder).list()} if is_s3(folder) else {}
+    return [_of_row(name, folder, there) for name in dict.fromkeys(names)]
 
 
-def _of_row(name: str, folder: Path) -> ImageFile:
-    uri = name if is_s3(name) else str(folder / name)
+def _of_row(name: str, folder: str, there: Mapping[str, Entry]) -> ImageFile:
+    uri = name if is_s3(name) else join(folder, name)
     parent, _, file = uri.rpartition("/")
     try:
-        entry = open_storage(parent).find(file)
+        entry = there[uri] if uri in there else open_storage(parent).find(file)
     except OSError:  # a name that no file can have, or a folder that may not be entered
         entry = None
     return ImageFile(name, uri, "" if entry is None else _version(entry))

@@ -18,14 +18,14 @@ from pipelines.retrieval import image_gallery
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.embed_images import Skipped, embed_images
 from pipelines.retrieval.gallery import EMBEDDINGS, GalleryError, read_columns
-from pipelines.retrieval.image_files import IMAGE, ImageFile, list_images, read_metadata
+from pipelines.retrieval.image_files import IMAGE, ImageFile, list_images, read_metadata, rows_of
 from pipelines.retrieval.options import default_tracking_uri
 from pipelines.runtime.cli import say
 from pipelines.runtime.commands import command
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageError, disk_errors, fingerprint
 from pipelines.schema.compression import Compression
-from preprocessing.datasets import table
+from preprocessing.datasets.table import read_columns as read_table_columns
 from preprocessing.storage.mirror import Mirror
 
 _REPORT = "skipped.csv"
@@ -93,7 +93,7 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
             raise StageError(f"none of the {len(files):,} images can be embedded{listed}")
         rows = rows.take(pa.array(np.argsort(np.array(rows["image_id"].to_pylist()))))
         try:
-            facts = image_gallery.publish(folder, state, rows, _of_rows(metadata, rows), bank)
+            facts = image_gallery.publish(folder, state, rows, metadata and rows_of(metadata, rows["image_id"]), bank)
         except GalleryError as error:
             raise StageError(f"{folder.name}: {error}") from error
         embedded = sum(table.num_rows for table in tables)
@@ -128,10 +128,6 @@ def _metadata(folder: Path, images: str) -> pa.Table | None:
     return metadata
 
 
-def _of_rows(metadata: pa.Table | None, rows: pa.Table) -> pa.Table | None:
-    return None if metadata is None else metadata.take(pc.index_in(rows["image_id"], metadata[IMAGE]))
-
-
 def _has_other_columns(folder: Path, found: dict[str, Any], metadata: pa.Table | None) -> bool:
     """Return whether the columns of the images of a gallery are others, or have other values, than it has kept."""
     if metadata is None:
@@ -140,8 +136,7 @@ def _has_other_columns(folder: Path, found: dict[str, Any], metadata: pa.Table |
     if kept is None:
         return bool(metadata.num_columns > 1)
     is_there = pc.is_in(kept[IMAGE], metadata[IMAGE])
-    new = metadata.take(pc.index_in(kept[IMAGE].filter(is_there), metadata[IMAGE]))
-    return bool(not kept.filter(is_there).equals(new))
+    return bool(not kept.filter(is_there).equals(rows_of(metadata, kept[IMAGE].filter(is_there))))
 
 
 def _plan(
@@ -183,7 +178,7 @@ def _listed(folder: Path, skipped: Sequence[Skipped]) -> str:
 def _read_skipped(folder: Path) -> dict[tuple[str, str], str]:
     """Return why the last update has skipped images, by image and version; nothing of an earlier release's list."""
     try:
-        images, versions, reasons = table.read_columns(folder / _REPORT, Skipped._fields)
+        images, versions, reasons = read_table_columns(folder / _REPORT, Skipped._fields)
     except ValueError:
         return {}
     return dict(zip(zip(images, versions, strict=True), reasons, strict=True))

@@ -1,16 +1,16 @@
 """Settings of the work on captions: the parser, and which words of training captions replace others."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from pipelines.schema.fields import Cpus, Int, Strict, folder_or_hub_name
+from pipelines.schema.fields import Cpus, FolderOrHubName, Int, Strict
 
 
 class ParsingConfig(Strict):
     """Parsing of captions into objects, attributes and relations (UniVSE, VSE-C)."""
 
-    pipeline: Annotated[str, AfterValidator(folder_or_hub_name)] | None = Field(
+    pipeline: FolderOrHubName | None = Field(
         None, description="spaCy pipeline of Universal Dependencies, installed or a folder; none: the one that ships"
     )
     batch_size: Int = Field(256, gt=0, description="captions that the pipeline works on at once")

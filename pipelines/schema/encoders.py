@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pipelines.schema.fields import AbsolutePath, Duration, DurationField, Float, Int, Size, Strict, folder_or_hub_name
+from pipelines.schema.fields import AbsolutePath, Duration, DurationField, Float, FolderOrHubName, Int, Size, Strict
 from pipelines.schema.pooling import PoolingConfig
 from pipelines.schema.weights import (
     NETWORK,
@@ -19,7 +19,6 @@ from pipelines.schema.weights import (
 
 DUAL_ENCODER = "dual_encoder"
 
-_Weights = Annotated[str, AfterValidator(folder_or_hub_name)]
 _DUAL_WEIGHTS = Field(description="local folder of transformers, or a name on the hub (openai/clip-vit-base-patch32)")
 
 # As in vse_core.encoders.resnet, which takes seconds to import.
@@ -132,7 +131,7 @@ class BackboneImageEncoderConfig(ImageEncoder):
     name: Literal["backbone"]
     pooling: PoolingConfig = Field(description="aggregator of the projected cells")
     views: Size = Field(1, description="vectors an image is given, each from an aggregator of its own (MV-VSE: 3)")
-    weights: _Weights | None = Field(
+    weights: FolderOrHubName | None = Field(
         None,
         description="folder or hub name of a network of transformers or timm, or of a dual encoder; for a ResNet of "
         "`architecture` a file, or a name of torchvision's (IMAGENET1K_V2)",
@@ -197,7 +196,7 @@ class DualImageEncoderConfig(ImageEncoder):
     files: ClassVar[tuple[str, ...]] = ("weights",)
 
     name: Literal["dual_encoder"]
-    weights: _Weights = _DUAL_WEIGHTS
+    weights: FolderOrHubName = _DUAL_WEIGHTS
     lora: LoraConfig | None = Field(
         None, description="train low-rank updates of both towers; by default all parameters"
     )
@@ -259,7 +258,7 @@ class BertTextEncoderConfig(TextEncoder):
 
     name: Literal["bert"]
     pooling: PoolingConfig = Field(description="aggregator of the projected last hidden states")
-    weights: _Weights = Field(
+    weights: FolderOrHubName = Field(
         description="text network of transformers, or a dual encoder with one: folder with tokenizer, or hub name"
     )
     learning_rate_factor: Float = Field(
@@ -283,7 +282,7 @@ class DualTextEncoderConfig(TextEncoder):
     files: ClassVar[tuple[str, ...]] = ("weights",)
 
     name: Literal["dual_encoder"]
-    weights: _Weights = _DUAL_WEIGHTS
+    weights: FolderOrHubName = _DUAL_WEIGHTS
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `vse_core.models.build_model`: the image side brings the weights of both."""

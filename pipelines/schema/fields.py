@@ -49,6 +49,34 @@ class Duration:
         return f"{self.amount:g} {self.unit}{'' if self.amount == 1 else 's'}"
 
 
+class FileText(str):
+    """A text of a configuration file; a relative path in it starts from the file's `folder`."""
+
+    __slots__ = ("folder",)
+    folder: Path
+
+    def __new__(cls, text: str, folder: Path) -> Self:
+        """Return a text with its folder."""
+        self = super().__new__(cls, text)
+        self.folder = folder
+        return self
+
+
+def in_its_folder(value: object) -> object:
+    """Return a path, or the address of a database file, that starts from the folder of the file it was read from."""
+    if not isinstance(value, FileText):
+        return value
+    scheme = "sqlite:///" if value.startswith("sqlite:///") else ""
+    path = value.removeprefix(scheme)
+    return value if "://" in path or path.startswith("~") else f"{scheme}{value.folder / path}"
+
+
+def _folder_if_there(value: object) -> object:
+    path = str(in_its_folder(value))
+    is_path = str(value).startswith(("./", "../")) or os.path.exists(path)  # noqa: PTH110 (False for a name too long)
+    return path if isinstance(value, FileText) and is_path else value
+
+
 def absolute(path: Path) -> Path:
     """Make a path absolute; ValueError if no file can have it, or the user whose home it begins with does not exist."""
     if any(len(os.fsencode(name)) > _LONGEST_NAME for name in path.parts):
@@ -123,8 +151,12 @@ Cpus = Annotated[Float, Field(ge=0.01)]
 Gpus = Annotated[Float, Field(ge=0), AfterValidator(_share_or_whole)]
 # Seconds, at most a day: the clocks of the libraries overflow long before 2^63.
 Seconds = Annotated[Float, Field(gt=0, le=86_400)]
-AbsolutePath = Annotated[Path, AfterValidator(absolute)]
-Address = Annotated[str, AfterValidator(local_or_s3)]
+InItsFolder = BeforeValidator(in_its_folder)
+AbsolutePath = Annotated[Path, AfterValidator(absolute), InItsFolder]
+Address = Annotated[str, AfterValidator(local_or_s3), InItsFolder]
+# A folder next to the file that names it, else a name on the hub.
+FolderIfThere = BeforeValidator(_folder_if_there)
+FolderOrHubName = Annotated[str, AfterValidator(folder_or_hub_name), FolderIfThere]
 DurationField = Annotated[Duration, BeforeValidator(Duration.parse), PlainSerializer(str)]
 
 

@@ -1,38 +1,51 @@
-"""Tables that somebody has made, CSV, TSV or Parquet, and the reader of those with a row for each image and caption."""
+"""Tables that somebody has made, CSV, TSV, JSON lines or Parquet, and the reader of those of images and captions.
+
+Separators and encodings of text files are recognised: programs write what the country of their user has.
+"""
 
 import csv
 import gzip
 import io
+import logging
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
-from pathlib import Path
-from typing import Any
+from contextlib import contextmanager
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO
 
 import pyarrow.parquet
 
 from preprocessing.datasets.checks import image_path, require_file, require_image_folder
 from preprocessing.datasets.record import Caption, DatasetError, Record
-from preprocessing.reading import damage_as
+from preprocessing.reading import damage_as, parse_json
+from preprocessing.shares import parse_share, position
 from preprocessing.storage.address import is_s3
+from preprocessing.storage.opening import open_address, open_storage
 
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
+LOG = logging.getLogger(__name__)
+
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+# Bytes by which an encoding is recognised.
+_HEAD = 1 << 20
 # Characters: beyond any text of a web page, but far less than a table that is read as one value after a missing quote.
 _LONGEST_VALUE = 1 << 24
 _ROWS_AT_ONCE = 10_000
 
 
 class TableDataset:
-    """Tables of images and captions: one row a caption, or in Parquet a list of captions a row.
+    """Tables of images and captions, in any order: a row for each caption, or several columns or lists of them.
 
-    The rows of an image stand together. An image's id is its value in the table; a caption's is ``IMAGE#N``. Rows are
-    read as they come: memory holds about a hundred bytes an image, by which one that comes again is found.
+    An image's id is its value in the table; a caption's is ``IMAGE#N``. Memory holds the captions of a table.
 
     Args:
-        tables: split -> ``.csv`` or ``.tsv`` with a header, ``.csv.gz``, ``.tsv.gz`` or ``.parquet``.
-        images: folder, local or ``s3://bucket/folder``, that the images are relative to; without it every image is an
-            absolute path or an ``s3://`` address.
+        tables: split -> path or ``s3://`` address of a ``.csv``, ``.tsv`` or ``.jsonl`` (also ``.gz``) or ``.parquet``;
+            or a share, ``10 %``, of the images of the first split that has a table. An image belongs to a share or not
+            by a hash of its id and the seed: a table that grows moves none to another split.
+        images: folder, local or ``s3://bucket/folder``, that the images are relative to, by default that of their
+            table; absolute paths and ``s3://`` addresses need none.
         image_column: name of the images' column.
-        caption_column: name of the captions' column.
+        caption_column: name of the captions' column, or of several.
+        share_seed: another one, other images in the shares.
     """
 
     def __init__(
@@ -40,95 +53,187 @@ class TableDataset:
         tables: Mapping[str, str | Path],
         images: str | Path | None = None,
         image_column: str = "image",
-        caption_column: str = "caption",
+        caption_column: str | Sequence[str] = "caption",
+        share_seed: int = 0,
     ) -> None:
+        shares = {split: share for split, text in tables.items() if (share := parse_share(text)) is not None}
         self._tables = {
-            split: _require_table(path, f"table dataset, 'tables.{split}'") for split, path in tables.items()
+            split: require_table(path, f"table dataset, 'tables.{split}'")
+            for split, path in tables.items()
+            if split not in shares
         }
+        if not self._tables:
+            raise DatasetError("table dataset, 'tables': all splits are shares; name the table of one of them")
+        whole, used = next(iter(self._tables)), 0.0
+        # The part of the hashes that belongs to a split.
+        self._parts = dict.fromkeys(self._tables, (0.0, 1.0))
+        for split, share in shares.items():
+            self._tables[split], self._parts[split] = self._tables[whole], (used, used + share)
+            used += share
+        if used >= 1:
+            raise DatasetError(f"table dataset, 'tables': the shares leave nothing of {whole!r}; make them smaller")
+        self._parts[whole] = (used, 1.0)
+        self._seed = share_seed
         self.splits = tuple(tables)
         self.root = "" if images is None else require_image_folder(images, "table dataset, 'images'")
-        self._columns = (image_column, caption_column)
+        captions = [caption_column] if isinstance(caption_column, str) else list(caption_column)
+        self._columns = [image_column, *captions]
 
     def records(self, split: str) -> Iterator[Record]:
-        """Yield the records of a split in the order of its table; a DatasetError names the malformed row."""
-        path = self._tables[split]
-        seen: set[str] = set()
-        for image, rows in groupby(self._rows(path), key=lambda row: row[1]):
-            of_image = list(rows)
-            where = of_image[0][0]
-            if image in seen:
-                raise DatasetError(f"{where}: image {image!r} is there already; sort the table by its images")
-            seen.add(image)
-            texts = [text for _, _, captions in of_image for text in captions]
-            captions = tuple(Caption(f"{image}#{order}", text) for order, text in enumerate(texts))
-            yield Record(image, self._uri(image, where), split, captions)
-        if not seen:
+        """Yield the records of a split in the order of their first rows; a DatasetError names the malformed row."""
+        path, (low, high) = self._tables[split], self._parts[split]
+        texts: dict[str, tuple[str, list[str]]] = {}
+        for where, image, captions in self._rows(path):
+            texts.setdefault(image, (where, []))[1].extend(captions)
+        if not texts:
             raise DatasetError(f"{path}: the table of split {split!r} has no rows")
+        chosen = [image for image in texts if low <= position(image, self._seed) < high]
+        if not chosen:
+            raise DatasetError(f"{path}: none of {len(texts):,} images falls to {split!r}; make its share larger")
+        for image in chosen:
+            where, own = texts[image]
+            captions = tuple(Caption(f"{image}#{order}", text) for order, text in enumerate(own))
+            yield Record(image, self._uri(path, image, where), split, captions)
 
-    def _rows(self, path: Path) -> Iterator[tuple[str, str, list[str]]]:
+    def _rows(self, path: str) -> Iterator[tuple[str, str, list[str]]]:
         remedy = "name the columns of images and captions as 'image_column' and 'caption_column'"
-        for number, (image, captions) in read_rows(path, self._columns, remedy):
+        for number, (image, *cells) in read_rows(path, self._columns, remedy):
             where = f"{path}, row {number}"
             if not isinstance(image, str) or not image:
                 raise DatasetError(f"{where}: {self._columns[0]!r} is {image!r}, an image's address is needed")
             # A missing caption is an empty one, which is skipped and counted when shards are made.
-            texts = [text or "" for text in (captions if isinstance(captions, list) else [captions])]
-            if not all(isinstance(text, str) for text in texts):
-                raise DatasetError(f"{where}: {self._columns[1]!r} is {captions!r:.80}, text is needed")
-            yield where, image, texts
+            texts = [text or "" for cell in cells for text in (cell if isinstance(cell, list) else [cell])]
+            for text in texts:
+                if not isinstance(text, str):
+                    raise DatasetError(f"{where}: {', '.join(self._columns[1:])!r} is {text!r:.80}, text is needed")
+            # Of several columns the later ones may be empty.
+            yield where, image, [text for text in texts if text] or texts[:1] if len(cells) > 1 else texts
 
-    def _uri(self, image: str, where: str) -> str:
-        if self.root:
-            return image_path(self.root, image, where)
-        if not (is_s3(image) or image.startswith("/")):
-            raise DatasetError(f"{where}: {image!r} is neither an absolute path nor an s3:// address; set 'images'")
-        return image
+    def _uri(self, table: str, image: str, where: str) -> str:
+        if not self.root and (is_s3(image) or image.startswith("/")):
+            return image
+        return image_path(self.root or folder_of(table), image, where)
 
 
-def read_columns(path: Path, names: Sequence[str]) -> list[list[str]]:
+def is_table(address: str) -> bool:
+    """Return whether an address is that of a table, by its name."""
+    return _kind(address) in TABLES and not address.endswith(".parquet.gz")
+
+
+def folder_of(table: str) -> str:
+    """Return the folder that a table lies in."""
+    return table.rpartition("/")[0]
+
+
+def read_columns(path: str | Path, names: Sequence[str]) -> list[list[str]]:
     """Return columns as lists of texts, without the rows in which one is missing; raise as :func:`read_rows` does."""
-    rows = (values for _, values in read_rows(_require_table(path, "table"), names, "add the column"))
+    rows = (values for _, values in read_rows(require_table(path, "table"), names, "add the column"))
     complete = [values for values in rows if all(value not in (None, "") for value in values)]
     return [[str(values[index]) for values in complete] for index in range(len(names))]
 
 
-def read_rows(path: Path, columns: Sequence[str], remedy: str) -> Iterator[tuple[int, list[Any]]]:
+def read_rows(path: str | Path, columns: Sequence[str], remedy: str) -> Iterator[tuple[int, list[Any]]]:
     """Yield each row's number (the header is row 1 of a text file) and its values in these columns.
 
     A DatasetError names what is malformed; `remedy` says what to do about a missing column.
     """
-    read = _parquet_rows if path.suffix.lower() == ".parquet" else _text_rows
-    return read(path, columns, remedy)
+    read = {".parquet": _parquet_rows, ".jsonl": _json_rows}.get(_kind(path), _text_rows)
+    return read(str(path), columns, remedy)
 
 
-def _text_rows(path: Path, columns: Sequence[str], remedy: str) -> Iterator[tuple[int, list[Any]]]:
+@contextmanager
+def open_table(path: str) -> Iterator[BinaryIO]:
+    """Open a table, here or on S3, decompressed."""
+    with open_address(path) as raw:
+        if not path.endswith(".gz"):
+            yield raw
+            return
+        with gzip.open(raw) as unpacked:
+            yield unpacked  # type: ignore[misc]
+
+
+def read_header(path: str) -> list[str]:
+    """Return the names of a table's columns, of JSON lines those of the first; DatasetError if it cannot be read."""
+    with damage_as(DatasetError, f"{path}: not a table that can be read", "copy it again"), open_table(path) as file:
+        if _kind(path) == ".parquet":
+            return list(pyarrow.parquet.ParquetFile(file).schema_arrow.names)
+        if _kind(path) == ".jsonl":
+            return list(dict(parse_json(next(filter(bytes.strip, file)))))
+        encoding, separator = text_form(path, ())
+        return next(csv.reader(io.TextIOWrapper(file, encoding=encoding, newline=""), delimiter=separator), [])
+
+
+def text_form(path: str, columns: Sequence[str]) -> tuple[str, str]:
+    """Return encoding and separator of a text file: the separator by which its first line has the (most) columns."""
+    with open_table(path) as file:
+        head = file.read(_HEAD)
+    encoding = _encoding(path, head)
+    line = head.decode(encoding, errors="replace").partition("\n")[0].rstrip("\r")
+
+    def fit(separator: str) -> tuple[bool, int]:
+        header = next(csv.reader([line], delimiter=separator), [])
+        return set(columns) <= set(header), len(header)
+
+    return encoding, max(dict.fromkeys((_SEPARATORS[_kind(path)], ",", ";", "\t", "|")), key=fit)
+
+
+def _encoding(path: str, head: bytes) -> str:
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    lines = head[: head.rfind(b"\n") + 1] or head
+    letters = [letter for letter in lines.decode("utf-8", errors="surrogateescape") if letter > "\x7f"]
+    # Some bytes of a text in UTF-8 may be damaged; in another encoding hardly any letter looks like UTF-8.
+    if 2 * sum("\udc80" <= letter <= "\udcff" for letter in letters) <= len(letters):
+        return "utf-8-sig"
+    LOG.warning("%s is not in UTF-8: read as Windows-1252", path)
+    return "cp1252"
+
+
+def _text_rows(path: str, columns: Sequence[str], remedy: str) -> Iterator[tuple[int, list[Any]]]:
     csv.field_size_limit(_LONGEST_VALUE)
+    with damage_as(DatasetError, f"{path}: not a table of text", "copy it again, or convert it to UTF-8"):
+        encoding, separator = text_form(path, columns)
+        with open_table(path) as raw:
+            text = io.TextIOWrapper(raw, encoding=encoding, newline="")
+            # Strict: a quote that is never closed would otherwise take the rest of the file into one caption.
+            rows = csv.reader(text, delimiter=separator, strict=True)
+            try:
+                header = next(rows, [])
+                indices = _indices(path, header, columns, remedy)
+                for number, row in enumerate(rows, start=2):
+                    if row and len(row) != len(header):
+                        found = f"{len(row)} values under a header of {len(header)}"
+                        raise DatasetError(f"{path}, row {number}: {found}; quote those with separators or line ends")
+                    if row:
+                        yield number, [row[index] for index in indices]
+            except csv.Error as error:
+                raise DatasetError(
+                    f"{path}, line {rows.line_num}: {error}; put a value that begins with a quote, or holds separators "
+                    "or line ends, in quotes, and double each quote in it"
+                ) from error
+
+
+def _json_rows(path: str, columns: Sequence[str], remedy: str) -> Iterator[tuple[int, list[Any]]]:
+    with open_table(path) as file:
+        is_first = True
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            with damage_as(DatasetError, f"{path}, row {number}: not a JSON object", "write one object a line"):
+                # A caption with half a character is skipped by itself, when shards are made.
+                row = dict(parse_json(line, any_text=True))
+            if is_first:
+                _indices(path, list(row), columns, remedy)
+                is_first = False
+            yield number, [row.get(column) for column in columns]
+
+
+def _parquet_rows(path: str, columns: Sequence[str], remedy: str) -> Iterator[tuple[int, list[Any]]]:
     with (
-        damage_as(DatasetError, f"{path}: not a table in utf-8", "copy it again, or convert it"),
-        gzip.open(path) if path.suffix == ".gz" else path.open("rb") as raw,
+        damage_as(DatasetError, f"{path}: not a parquet file that can be read", "copy it again"),
+        open_table(path) as raw,
     ):
-        text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
-        # Strict: a quote that is never closed would otherwise take the rest of the file into one caption.
-        rows = csv.reader(text, delimiter=SEPARATORS[_kind(path)], strict=True)
-        try:
-            header = next(rows, [])
-            indices = _indices(path, header, columns, remedy)
-            for number, row in enumerate(rows, start=2):
-                if row and len(row) != len(header):
-                    found = f"{len(row)} values under a header of {len(header)}"
-                    raise DatasetError(f"{path}, row {number}: {found}; quote those with separators or line ends")
-                if row:
-                    yield number, [row[index] for index in indices]
-        except csv.Error as error:
-            raise DatasetError(
-                f"{path}, line {rows.line_num}: {error}; put a value that begins with a quote, or holds separators or "
-                "line ends, in quotes, and double each quote in it"
-            ) from error
-
-
-def _parquet_rows(path: Path, columns: Sequence[str], remedy: str) -> Iterator[tuple[int, list[Any]]]:
-    with damage_as(DatasetError, f"{path}: not a parquet file that can be read", "copy it again"):
-        file = pyarrow.parquet.ParquetFile(path)
+        file = pyarrow.parquet.ParquetFile(raw)
         _indices(path, file.schema_arrow.names, columns, remedy)
         number = 0
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(columns)):
@@ -137,7 +242,7 @@ def _parquet_rows(path: Path, columns: Sequence[str], remedy: str) -> Iterator[t
                 yield number, list(values)
 
 
-def _indices(path: Path, header: list[str], columns: Sequence[str], remedy: str) -> list[int]:
+def _indices(path: str, header: list[str], columns: Sequence[str], remedy: str) -> list[int]:
     for column in columns:
         if column not in header:
             known = ", ".join(header)[:300] or "no header"
@@ -147,12 +252,17 @@ def _indices(path: Path, header: list[str], columns: Sequence[str], remedy: str)
     return [header.index(column) for column in columns]
 
 
-def _require_table(path: str | Path, what: str) -> Path:
-    file = require_file(path, what)
-    if _kind(file) not in (*SEPARATORS, ".parquet") or file.name.endswith(".parquet.gz"):
-        raise DatasetError(f"{file} is not a table: .csv, .tsv (both also .gz) and .parquet are read")
-    return file
+def require_table(path: str | Path, what: str) -> str:
+    """Return the address of an existing table; DatasetError if there is none, or of another kind of file."""
+    address = str(path)
+    if not is_s3(address):
+        address = str(require_file(path, what))
+    elif open_storage(folder_of(address)).find(address.rpartition("/")[2]) is None:
+        raise DatasetError(f"{what}: there is no object {address}; correct the address")
+    if not is_table(address):
+        raise DatasetError(f"{address} is not a table: .csv, .tsv, .jsonl (all also .gz) and .parquet are read")
+    return address
 
 
-def _kind(path: Path) -> str:
-    return Path(path.name.removesuffix(".gz")).suffix.lower()
+def _kind(path: str | Path) -> str:
+    return PurePath(str(path).removesuffix(".gz")).suffix.lower()

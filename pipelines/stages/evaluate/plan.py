@@ -1,8 +1,10 @@
 """Stage 4, evaluate, without its work: what decides an evaluation, and whether it is there."""
 
+from pathlib import Path
 from typing import Any
 
 from pipelines.config import PipelineConfig
+from pipelines.config.datasets import TableDataset
 from pipelines.evaluation import CORRECTION_VERSION, GALLERY, NAME, PICTURES, VERSION
 from pipelines.plugins import sources
 from pipelines.reporting.published import RECALLS
@@ -11,6 +13,9 @@ from pipelines.stages.stage import Stage
 from pipelines.tracking import Tracker
 from preprocessing.captions import adversarial
 from preprocessing.datasets.crisscrossed import crisscrossed_files
+from preprocessing.datasets.table import folder_of, read_header
+from preprocessing.storage.address import is_s3
+from preprocessing.storage.opening import open_storage
 
 
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
@@ -29,6 +34,8 @@ def evaluation_content(config: PipelineConfig, upstream: Plans) -> dict[str, Any
     if evaluation.added:
         content["added"] = [settings.model_dump(mode="json") for settings in evaluation.added]
         content |= sources(evaluation)
+    if isinstance(config.dataset, TableDataset) and (columns := _columns(config.dataset)):
+        content["columns"] = columns
     if evaluation.hub_correction:
         content["hub_correction"] = CORRECTION_VERSION
     if evaluation.first_images is not None:
@@ -39,6 +46,16 @@ def evaluation_content(config: PipelineConfig, upstream: Plans) -> dict[str, Any
         content["adversarials"] = adversarial.VERSION
         content["pools"] = config.pools.model_dump(mode="json")
     return content
+
+
+def _columns(dataset: TableDataset) -> list[str]:
+    """Return the further columns of the evaluation split's table, and its version; nothing if it has none."""
+    table = dataset.table_of(dataset.eval_split)
+    further = sorted(set(read_header(table)) - {dataset.image_column, *dataset.caption_columns})
+    if further and is_s3(table):
+        entry = open_storage(folder_of(table)).find(table.rpartition("/")[2])
+        return [*further, "" if entry is None else entry.version]
+    return [*further, content_digest(Path(table))] if further else []
 
 
 def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:

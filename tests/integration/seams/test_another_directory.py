@@ -31,7 +31,7 @@ def here(tmp_path: Path) -> Path:
         (tmp_path / "tables" / f"{split}.csv").write_text("\n".join(["image,caption", *rows]))
         for at in range(number):
             Image.new("RGB", (40, 40), (9 * at, 0, 0)).save(tmp_path / "photos" / "dev" / f"{split}{at}.png")
-    tables = {split: f"../tables/{split}.csv" for split in ("train", "dev")}
+    tables = {split: f"../tables/{split}.csv" for split in ("train", "dev")}  # from the configuration's folder
     config = {
         "work_dir": str(tmp_path / "work"),
         "dataset": {"format": "table", "images": str(tmp_path / "photos"), "tables": tables},
@@ -64,9 +64,14 @@ def test_a_message_names_a_command_that_is_there(verb: str, here: Path) -> None:
     assert list(here.iterdir()) == []
 
 
-def test_the_help_of_vse_names_no_script_and_a_path_is_relative_to_the_current_directory(here: Path) -> None:
+def test_the_help_of_vse_names_no_script_and_a_path_starts_from_where_it_is_written(here: Path) -> None:
     described = call("vse evaluate --help", here).stdout
     assert "vse evaluate --config" in described
     assert "python pipelines" not in described
-    elsewhere = call("vse full --config settings/table.yaml --dry-run", here.parent)
-    assert f"there is no file {here.parent.parent}/tables/dev.csv" in elsewhere.stderr
+    for folder in (here.parent, here):
+        planned = call(
+            f"vse full --config {os.path.relpath(here.parent, folder)}/settings/table.yaml --dry-run", folder
+        )
+        assert "11 images, 11 captions" in planned.stdout, planned.stderr
+    overridden = call("vse full --config ../settings/table.yaml --set dataset.tables.dev=dev.csv --dry-run", here)
+    assert f"there is no file {here}/dev.csv" in overridden.stderr

@@ -79,6 +79,33 @@ def test_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert load_config(None, ["work_dir=~/x"]).work_dir == Path("/home/somebody/x")
 
 
+def test_a_path_starts_from_the_file_that_it_is_written_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the command line from the current directory, and one of the configurations of the package."""
+    monkeypatch.setenv("PWD", "/somewhere")
+    monkeypatch.delenv("VSE_DATA", raising=False)
+    folder, here = tmp_path / "folder", tmp_path / "here"
+    (folder / "network").mkdir(parents=True)
+    here.mkdir()
+    monkeypatch.chdir(here)
+    tables = "{train: t.csv, dev: 10 %, test: s3://bucket/t.csv, more: '${PWD}/t.csv'}"
+    path = written(
+        folder,
+        f"dataset: {{format: table, images: ../photos, tables: {tables}}}\nwork_dir: work\n"
+        "tracking: {uri: 'sqlite:///runs.db'}\nfeatures: {extractor: grid, weights: network}\n",
+    )
+    config = load_config(Path("../folder") / path.name, ["storage.address=there"])
+    assert config.dataset.options()["tables"] == {
+        "train": f"{folder}/t.csv",
+        "dev": "10 %",
+        "test": "s3://bucket/t.csv",
+        "more": "/somewhere/t.csv",
+    }
+    assert (config.dataset.options()["images"], config.storage.address) == (f"{tmp_path}/photos", f"{here}/there")
+    assert (config.work_dir, config.tracking_uri) == (folder / "work", f"sqlite:///{folder}/runs.db")
+    assert config.features.options()["weights"] == f"{folder}/network"
+    assert load_config(layers.PACKAGED / "table.yaml").dataset.options()["images"] == f"{here}/data/images"
+
+
 def test_weights_name_a_shipped_network_a_folder_or_the_hub(tmp_path: Path) -> None:
     def weights(value: str) -> str:
         config = load_config(None, [f"features={{extractor: grid, weights: '{value}'}}"])

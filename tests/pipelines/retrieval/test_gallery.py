@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.retrieval.gallery import ITEMS, Biases, Gallery, GalleryError, build_gallery, records_of
+from pipelines.config.datasets import TableDataset
+from pipelines.retrieval.gallery import (
+    ITEMS,
+    METADATA,
+    Biases,
+    Gallery,
+    GalleryError,
+    build_gallery,
+    records_of,
+    with_columns,
+)
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets import Caption, Record
 from preprocessing.shards.index import ShardError
@@ -32,6 +42,27 @@ def test_gallery_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     assert torch.equal(loaded.texts_CD, gallery.texts_CD)
     assert loaded.records == gallery.records
     assert [(image, caption.caption_id) for image, caption in loaded.captions] == [(0, "a#0"), (0, "a#1"), (1, "b#0")]
+
+
+def test_columns_of_a_table_come_with_the_images(tmp_path: Path) -> None:
+    """Those of the table that the split is a share of; of captions in any order and with an image more."""
+    rows = ["datei;text;year;tags", "b.jpg;x;2021;é", "c.jpg;x;2022;", "a.jpg;y;;t", "b.jpg;z;1;u"]
+    (tmp_path / "t.csv").write_bytes("\n".join(rows).encode("cp1252"))
+    tables = {"train": str(tmp_path / "t.csv"), "dev": "9 %"}
+    options = {"image_column": "datei", "caption_column": "text", "tables": tables}
+    dataset = TableDataset.model_validate({"format": "table", **options})
+    records = tuple(Record(f"{name}.jpg", f"/x/{name}.jpg", "dev", ()) for name in "ab")
+    gallery = with_columns(Gallery(torch.rand(2, 1, 4), torch.rand(0, 4), records), dataset)
+    gallery.save(tmp_path / "new")
+    loaded = Gallery.load(tmp_path / "new")
+    assert loaded.metadata.column_names == ["image", "year", "tags"]
+    assert [loaded.columns_of(image) for image in range(2)] == [{"tags": "t"}, {"year": 2021, "tags": "é"}]
+    assert loaded.first(1).columns_of(0) == {"tags": "t"}
+    (tmp_path / "new" / METADATA).unlink()
+    assert Gallery.load(tmp_path / "new").columns_of(0) == {}
+    bare = dataset.model_copy(update={"tables": {"dev": str(tmp_path / "bare.csv")}})
+    (tmp_path / "bare.csv").write_text("datei,text\na.jpg,x\n")
+    assert with_columns(small_gallery(), bare).columns is None
 
 
 def test_gallery_refuses_what_does_not_fit() -> None:

@@ -1,6 +1,7 @@
 """Tables of images and captions: CSV, TSV and parquet, whole and damaged."""
 
 import gzip
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,6 @@ def test_absolute_addresses_need_no_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("image,caption\na.jpg,x\nb.jpg,x\na.jpg,y\n", r"row 4: image 'a.jpg' is there already.*sort the table"),
         ("image,caption\na.jpg,x,y\n", r"row 2: 3 values under a header of 2"),
         ("image,text\na.jpg,x\n", r"no column 'caption'; it has image, text"),
         ("image,caption,caption\na.jpg,x,y\n", r"2 columns are called 'caption'; rename all but one"),
@@ -94,10 +94,75 @@ def test_bad_tables_are_named_by_file_and_row(tmp_path: Path, text: str, message
     assert "train.csv" in str(caught.value)
 
 
-def test_relative_addresses_without_a_folder_are_refused(tmp_path: Path) -> None:
-    options = write(tmp_path)
-    with pytest.raises(DatasetError, match=r"row 2: 'a\.jpg' is neither an absolute path nor an s3:// address"):
-        list(build_dataset("table", tables=options["tables"]).records("train"))
+def test_rows_come_in_any_order_and_images_lie_next_to_their_table(tmp_path: Path) -> None:
+    options = write(tmp_path, "image,caption\na.jpg,one\nb.jpg,two\na.jpg,three\n/c.jpg,four\n")
+    records = list(build_dataset("table", tables=options["tables"]).records("train"))
+    assert [(record.image_uri, [caption.text for caption in record.captions]) for record in records] == [
+        (f"{tmp_path}/a.jpg", ["one", "three"]),
+        (f"{tmp_path}/b.jpg", ["two"]),
+        ("/c.jpg", ["four"]),
+    ]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_separators_and_encodings_are_recognised(
+    tmp_path: Path, separator: str, encoding: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [("n", "image", "caption"), ("1", "a.jpg", "ein Hund läuft"), ("2", "b.jpg", "café, 5 €; zwei|drei")]
+    text = "\r\n".join(separator.join(f'"{cell}"' for cell in row) for row in rows)
+    (tmp_path / "t.csv").write_bytes(text.encode(encoding))
+    first, second = build_dataset("table", tables={"train": tmp_path / "t.csv"}).records("train")
+    assert [first.captions[0].text, second.captions[0].text] == [row[2] for row in rows[1:]]
+    assert ("read as Windows-1252" in caplog.text) == (encoding == "cp1252")
+
+
+def test_a_damaged_byte_makes_no_other_encoding(tmp_path: Path) -> None:
+    text = "image,caption\na.jpg,läuft über Gräser\nb.jpg,".encode() + b"caf\xe9\n"
+    (tmp_path / "t.csv").write_bytes(text)
+    with pytest.raises(DatasetError, match=r"t\.csv.*utf-8"):
+        list(build_dataset("table", tables={"train": tmp_path / "t.csv"}).records("train"))
+
+
+def test_several_columns_and_lines_of_json(tmp_path: Path) -> None:
+    rows = "image,de,en\na.jpg,ein Hund,a dog\nb.jpg,,a cat\nc.jpg,,\n"
+    options = {"caption_column": ["en", "de"], **write(tmp_path, rows)}
+    lines = [
+        {"image": "a.jpg", "en": ["a dog"], "de": "ein Hund", "year": 3},
+        {"image": "b.jpg", "en": "a cat"},
+        {"image": "c.jpg"},
+    ]
+    (tmp_path / "t.jsonl").write_text("\n\n".join(map(json.dumps, lines)))
+    for table in ("train.csv", "t.jsonl"):
+        dataset = build_dataset("table", **options | {"tables": {"train": tmp_path / table}})
+        captions = [[caption.text for caption in record.captions] for record in dataset.records("train")]
+        assert captions == [["a dog", "ein Hund"], ["a cat"], [""]]
+    (tmp_path / "t.jsonl").write_text('{"image": "a.jpg", "en": "x", "de": "y"}\n[1]\n')
+    with pytest.raises(DatasetError, match=r"t\.jsonl, row 2: not a JSON object"):
+        list(build_dataset("table", **options | {"tables": {"train": tmp_path / "t.jsonl"}}).records("train"))
+
+
+def test_a_share_of_the_images_stays_the_same_as_the_table_grows(tmp_path: Path) -> None:
+    def images(number: int, **options: Any) -> dict[str, set[str]]:
+        rows = "".join(f"{image}.jpg,one\n{image}.jpg,two\n" for image in range(number))
+        tables = write(tmp_path, f"image,caption\n{rows}")["tables"] | {"dev": "10 %", "test": "5.5%"}
+        dataset = build_dataset("table", tables=tables, **options)
+        return {split: {record.image_id for record in dataset.records(split)} for split in dataset.splits}
+
+    small, large, other = images(1000), images(2000), images(1000, share_seed=1)
+    for splits, number in ((small, 1000), (large, 2000)):
+        assert sum(map(len, splits.values())) == len(set.union(*splits.values())) == number
+        assert len(splits["dev"]) == pytest.approx(number / 10, abs=4 * (number * 0.09) ** 0.5)
+        assert len(splits["test"]) == pytest.approx(number * 0.055, abs=4 * (number * 0.052) ** 0.5)
+    assert all(small[split] <= large[split] for split in small)
+    assert other["dev"] != small["dev"]
+    for tables, message in (
+        ({"dev": "10 %"}, "all splits are shares"),
+        ({"train": tmp_path / "train.csv", "dev": "60 %", "test": "40 %"}, "leave nothing of 'train'"),
+        ({"train": write(tmp_path)["tables"]["train"], "dev": "0.1 %"}, "none of 3 images falls to 'dev'"),
+    ):
+        with pytest.raises(DatasetError, match=message):
+            list(build_dataset("table", tables=tables).records("dev"))
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet"])
