@@ -67,8 +67,8 @@ def file_layers(path: Path, heirs: tuple[Path, ...] = ()) -> list[Layer]:
     """
     if path in heirs:
         raise ConfigError(f"--config {heirs[0]}: inherits itself through {' and '.join(map(str, heirs[1:])) or path}")
-    own = path.absolute().parent
-    values = dict(_placed(read_layer(path).values, Path.cwd() if own == PACKAGED else own))
+    folder = path.absolute().parent
+    values = dict(_placed(read_layer(path).values, Path.cwd() if folder == PACKAGED else folder))
     base = values.pop("inherits", None)
     if base is not None and not isinstance(base, str):
         raise ConfigError(f"inherits: must name one file in the folder of {path}, got {base!r}")

@@ -92,8 +92,8 @@ class TableDataset:
             raise DatasetError(f"{path}: none of {len(texts):,} images falls to {split!r}; make its share larger")
         for image in chosen:
             where, own = texts[image]
-            captions = tuple(Caption(f"{image}#{order}", text) for order, text in enumerate(own))
-            yield Record(image, self._uri(path, image, where), split, captions)
+            numbered = tuple(Caption(f"{image}#{order}", text) for order, text in enumerate(own))
+            yield Record(image, self._uri(path, image, where), split, numbered)
 
     def _rows(self, path: str) -> Iterator[tuple[str, str, list[str]]]:
         remedy = "name the columns of images and captions as 'image_column' and 'caption_column'"
