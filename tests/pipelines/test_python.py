@@ -1,0 +1,67 @@
+"""The Python interface, `vse`: what it loads, embeds and finds is what the parts below it do."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vse
+from pipelines.inference.embedder import Embedder
+from pipelines.registry.models import find_bundle
+from pipelines.runtime.stage import StageError
+from tests.dual_encoders import write_dual_encoder
+from tests.pipelines.registry.test_pretrained import TEXTS, photos  # noqa: F401 (a fixture)
+from tests.pipelines.tiny_bundle import write_tiny_bundle
+
+LIGHT = """
+import sys, time
+started = time.process_time()
+import vse
+heavy = {"torch", "transformers", "mlflow", "ray", "torchvision", "pandas"} & set(sys.modules)
+print(heavy, time.process_time() - started < 1)
+"""
+
+
+def test_importing_it_takes_less_than_a_second_and_no_torch() -> None:
+    paths = {"PYTHONPATH": ":".join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True, env=paths)
+    assert done.stdout == "set() True\n"
+
+
+def test_photographs_of_a_pretrained_model_are_indexed_and_found(photos: Path, tmp_path: Path) -> None:  # noqa: F811
+    model = vse.load(f"hf:{write_dual_encoder(tmp_path / 'clip', 'clip', TEXTS)}")
+    files = sorted(photos.iterdir())
+    images_BD, texts_CD = model.embed(images=files), model.embed(texts=TEXTS)
+    _, bundle = find_bundle(model.name, "unused")
+    embedder = Embedder(bundle / "model", bundle / "extractor", device="cpu")
+    np.testing.assert_allclose(images_BD, embedder.embed_images([str(file) for file in files])[:, 0], atol=1e-6)
+    np.testing.assert_allclose(texts_CD, embedder.embed_texts(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(model.embed(images=[Image.open(file) for file in files]), images_BD, atol=1e-6)
+    with pytest.raises(StageError, match=r"has no gallery: make one of a folder of images by index\(FOLDER\)"):
+        model.search("a red square")
+
+    gallery = model.index(photos)
+    for found in (gallery, vse.load("photos"), vse.load(tmp_path / "work" / "galleries" / "photos")):
+        hits = found.search(TEXTS[0], k=3)
+        similarities_B = images_BD @ texts_CD[0]
+        assert [hit.item_id for hit in hits] == [files[image].name for image in np.argsort(-similarities_B)[:3]]
+        assert [hit.similarity for hit in hits] == pytest.approx(sorted(similarities_B, reverse=True)[:3], abs=1e-5)
+    for image in (files[2], Image.open(files[2])):
+        assert gallery.search(image=image, k=1)[0].item_id == files[2].name
+    assert gallery.search(TEXTS[0], where="image contains '1'")[0].item_id == "1.png"
+
+
+def test_a_folder_with_a_model_is_loaded_with_its_gallery_if_it_has_one(tmp_path: Path) -> None:
+    model = vse.load(write_tiny_bundle(tmp_path / "bundle"))
+    assert model.search("a red ring", k=2)[0].image_uri == model.search("a red ring", k=1)[0].image_uri
+    assert model.search("a red ring", target="captions")[0].caption
+    for given in ({}, {"texts": ["a"], "images": ["b"]}, {"texts": []}):
+        with pytest.raises(ValueError, match=r"give one of the two|an empty list"):
+            model.embed(**given)
+    with pytest.raises(ValueError, match="input 1: the text is empty"):
+        model.embed(texts=["a ring", " "])
+    with pytest.raises(StageError, match="holds no model"):
+        vse.load(tmp_path)
