@@ -60,6 +60,7 @@ def connect(configured: str | None) -> None:
     address = cluster_address(configured)
     # Ray warns about a change of this default at every start.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    ray_internals.quiet_token_notice()
     import ray
 
     try:

@@ -3,6 +3,7 @@
 tests/pipelines/runtime/test_ray_internals.py fails when one of them is gone.
 """
 
+import logging
 import os
 import socket
 from pathlib import Path
@@ -28,6 +29,19 @@ def protect_token() -> None:
         path.touch(mode=0o600)
     if path.exists() and path.stat().st_mode & 0o077:
         path.chmod(0o600)
+
+
+def quiet_token_notice() -> None:
+    """Keep Ray's notice that it asks for a token, its default, out of the terminal; that it asks for none is told.
+
+    Would be replaced by: no notice of a default.
+    """
+    logger = logging.getLogger("ray._private.authentication.authentication_token_setup")
+    logger.addFilter(_is_no_token_notice)
+
+
+def _is_no_token_notice(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("Token authentication is enabled")
 
 
 def init_local(**options: Any) -> None:
@@ -84,3 +98,6 @@ def configure_train(collective_timeout: float) -> None:
     # The controller polls the workers, and collects their reports, at this interval; Ray's default is 2 seconds.
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
     os.environ["RAY_TRAIN_COLLECTIVE_TIMEOUT_S"] = str(collective_timeout)
+    # An actor of Ray's that tells workers of a node that is drained, of which its core logs an error at every start.
+    # Ours are told by SIGTERM.
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")

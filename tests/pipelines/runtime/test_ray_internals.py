@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from ray.train.v2._internal import constants
 from pipelines.runtime import ray_internals
 
 CHOSEN = """
+import importlib
 import os
 import ray
 from pipelines.runtime import ray_internals
@@ -68,6 +70,19 @@ def test_the_file_with_the_token_is_its_owners_alone(tmp_path: Path, before: str
     assert run.stdout.split()[-1] == "0o100600"
 
 
+def test_a_default_is_not_warned_of_and_its_opposite_is(caplog: pytest.LogCaptureFixture) -> None:
+    setup = importlib.import_module("ray._private.authentication.authentication_token_setup")
+    setup._warn_token_auth_enabled()
+    assert len(caplog.messages) == 1
+    ray_internals.quiet_token_notice()
+    try:
+        setup._warn_token_auth_enabled()
+        setup._warn_token_auth_disabled()
+    finally:
+        setup.logger.removeFilter(ray_internals._is_no_token_notice)
+    assert [message.partition(" for")[0] for message in caplog.messages[1:]] == ["Token authentication is disabled"]
+
+
 def test_ray_serve_reads_the_settings_when_it_is_imported() -> None:
     names = ", ".join(f"constants.{name}" for name in ray_internals.SERVE_SETTINGS)
     program = f"from ray.serve._private import constants; print({names})"
@@ -77,6 +92,7 @@ def test_ray_serve_reads_the_settings_when_it_is_imported() -> None:
 
 
 def test_ray_train_hands_the_settings_to_its_processes() -> None:
-    variables = (constants.HEALTH_CHECK_INTERVAL_S_ENV_VAR, constants.COLLECTIVE_TIMEOUT_S_ENV_VAR)
-    assert variables == ("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "RAY_TRAIN_COLLECTIVE_TIMEOUT_S")
+    names = ("HEALTH_CHECK_INTERVAL_S", "COLLECTIVE_TIMEOUT_S", "ENABLE_PREEMPTION_WATCHER")
+    variables = tuple(getattr(constants, f"{name}_ENV_VAR") for name in names)
+    assert variables == tuple(f"RAY_TRAIN_{name}" for name in names)
     assert set(variables) <= set(constants.ENV_VARS_TO_PROPAGATE)
