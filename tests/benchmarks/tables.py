@@ -279,23 +279,6 @@ def _parsing_rows(result: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def _pooling_rows(result: dict[str, Any]) -> list[list[str]]:
-    rows = []
-    for size, gpo in _by_size(result["gpo"]):
-        times = " ms; ".join(f"{gpo['milliseconds']['ours'][work]:.0f}" for work in WORKS) + " ms"
-        ratios = " and ".join(f"{gpo['ratio'][work]:.1f}" for work in WORKS) + " x the straightforward way"
-        rows.append([f"GPO, {size}, forwards and backwards; inference", times, ratios])
-    for size, views in _by_size(result["views"]):
-        ratios = " and ".join(f"{views['ratio'][work]:.2f}" for work in WORKS) + " x the time of one view"
-        rows.append([f"three views by GPO, {size}, forwards and backwards; inference", "", ratios])
-    return rows
-
-
-def _by_size(results: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Results for sets of BxNxD, the smallest N first."""
-    return sorted(results.items(), key=lambda item: int(item[0].split("x")[1]))
-
-
 def _evaluation_rows(result: dict[str, Any]) -> list[list[str]]:
     coco = result["coco"]["result"]
     spent, ratios = coco["seconds"]["ours"], f"{coco['times the matrix product']:.2f} x the matrix product alone"
@@ -340,12 +323,9 @@ SPEED: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
     "training": _training_rows,
     "extraction": _extraction_rows,
     "parsing": _parsing_rows,
-    "pooling": _pooling_rows,
     "evaluation": _evaluation_rows,
     "efficiency": _efficiency_rows,
 }
-# Kinds of work that the aggregators are timed at.
-WORKS = ("training_step", "inference")
 
 
 def serving_table() -> str:
