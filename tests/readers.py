@@ -42,8 +42,8 @@ from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError
 from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
 from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
 from preprocessing.datasets import DatasetError, build_dataset
-from preprocessing.datasets.coco import read_instances
 from preprocessing.datasets.crisscrossed import read_crisscrossed
+from preprocessing.datasets.karpathy import read_instances
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.extraction.split_hashes import DataManifest
 from preprocessing.features.extractor import ExtractorError
@@ -277,12 +277,6 @@ READERS: dict[str, Reader] = {
         "k.json",
         files(k__json=json.dumps(KARPATHY)),
         dataset("karpathy", images="{}", annotations="{}/k.json"),
-        DatasetError,
-    ),
-    "coco": Reader(
-        "c.json",
-        files(c__json=json.dumps(COCO)),
-        dataset("coco", images={"train": "{}"}, annotations={"train": "{}/c.json"}),
         DatasetError,
     ),
     "instances": alone("c.json", json.dumps(COCO), read_instances, DatasetError),

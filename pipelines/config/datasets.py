@@ -52,17 +52,6 @@ class KarpathyDataset(DatasetSettings):
     )
 
 
-class CocoDataset(DatasetSettings):
-    """COCO's own captions JSON, one file and one folder of images for each split."""
-
-    format: Literal["coco"]
-    images: dict[str, Address] = Field(description="split -> folder of its images, or s3://bucket/folder", min_length=1)
-    annotations: dict[str, AbsolutePath] = Field(description="split -> its captions_*.json", min_length=1)
-    instances: dict[str, AbsolutePath] = Field(
-        {}, description="split -> its instances_*.json, for UniVSE's retrieval by objects"
-    )
-
-
 class TableDataset(DatasetSettings):
     """Tables with a row for each image or caption, in any order."""
 
@@ -151,7 +140,6 @@ class ScenesDataset(DatasetSettings):
 Dataset = Annotated[
     FlickrDataset
     | KarpathyDataset
-    | CocoDataset
     | TableDataset
     | ImageShardsDataset
     | PrecomputedDataset

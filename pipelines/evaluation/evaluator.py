@@ -26,7 +26,7 @@ from pipelines.retrieval.gallery import Gallery, build_gallery, with_columns, wi
 from pipelines.retrieval.hits import contact_sheet, own_queries
 from pipelines.runtime.stage import StageDir, StageError
 from pipelines.tracking import Tracker
-from preprocessing.datasets import CocoDataset, KarpathyDataset, build_dataset
+from preprocessing.datasets import KarpathyDataset, build_dataset
 from preprocessing.shards.reader import ShardReader
 from vse_core import registry
 from vse_core.evaluation.plots import plot_gpo_coefficients
@@ -140,7 +140,7 @@ def evaluate_captions(
 ) -> Results:
     """Evaluate a model by one of UniVSE's protocols; files go into the directory."""
     split, dataset = config.dataset.eval_split, build_dataset(config.dataset.format, **config.dataset.options())
-    names = dataset.detections(split) if isinstance(dataset, CocoDataset | KarpathyDataset) else None
+    names = dataset.detections(split) if isinstance(dataset, KarpathyDataset) else None
     gallery = embedded.gallery.first(config.evaluation.first_images)
     inputs = EvaluationInputs(
         texts=embedded.texts,

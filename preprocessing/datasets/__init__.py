@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from preprocessing.datasets.coco import CocoDataset
 from preprocessing.datasets.flickr import FlickrDataset
 from preprocessing.datasets.hgr import HgrDataset
 from preprocessing.datasets.image_shards import ImageShardsDataset
@@ -13,12 +12,11 @@ from preprocessing.datasets.record import Caption, Dataset, DatasetError, Record
 from preprocessing.datasets.scenes import ScenesDataset
 from preprocessing.datasets.table import TableDataset
 
-__all__ = ["DATASET_FORMATS", "Caption", "CocoDataset", "Dataset", "DatasetError", "Record", "build_dataset"]
+__all__ = ["DATASET_FORMATS", "Caption", "Dataset", "DatasetError", "Record", "build_dataset"]
 
 DATASET_FORMATS: dict[str, Callable[..., Dataset]] = {
     "flickr": FlickrDataset,
     "karpathy": KarpathyDataset,
-    "coco": CocoDataset,
     "table": TableDataset,
     "webdataset": ImageShardsDataset,
     "precomputed": PrecomputedDataset,

@@ -14,7 +14,6 @@ from preprocessing.datasets.checks import (
     require_image_folder,
     require_new,
 )
-from preprocessing.datasets.coco import read_instances
 from preprocessing.datasets.record import Caption, DatasetError, Record
 
 # The file's own name of a split -> ours. "restval" is the part of COCO's validation set that all systems train on.
@@ -104,3 +103,19 @@ class KarpathyDataset:
             captions.append(Caption(str(caption_id), require_field(sentence, "raw", str, inside)))
         path = image_path(self.root, name, where)
         return Record(str(identifier), path, SPLIT_NAMES[split], tuple(captions))
+
+
+def read_instances(file: Path) -> dict[str, list[str]]:
+    """Return image id -> names of the objects labelled in it, each once; a DatasetError names the malformed entry."""
+    content = read_json_object(file)
+    categories: dict[int, str] = {}
+    for where, entry in entries(content, "categories", file):
+        categories[require_field(entry, "id", int, where)] = require_field(entry, "name", str, where)
+    found: dict[str, dict[str, None]] = {}
+    for where, entry in entries(content, "annotations", file):
+        category = require_field(entry, "category_id", int, where)
+        if category not in categories:
+            raise DatasetError(f"{where}: category_id {category} is not in the file's list of categories")
+        image_id = str(require_field(entry, "image_id", int, where))
+        found.setdefault(image_id, {})[categories[category]] = None
+    return {image_id: list(names) for image_id, names in found.items()}

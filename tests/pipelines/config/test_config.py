@@ -159,7 +159,7 @@ MISTAKES = {
     "storage.cache_gb=10": "has no effect without an address",
     "name=a b": "name: String should match pattern",
     # variants
-    "dataset.format=flikcr": "dataset.format: must be one of flickr, karpathy, coco, table, webdataset, precomputed, "
+    "dataset.format=flikcr": "dataset.format: must be one of flickr, karpathy, table, webdataset, precomputed, "
     "hgr, scenes; got 'flikcr'",
     "model.text.pooling.name=gop": "did you mean gpo?",
     "loss.reduction=summ": "loss.reduction: must be one of sum, mean; got 'summ' (from --set); did you mean sum?",
