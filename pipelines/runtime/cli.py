@@ -14,7 +14,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO, TypeVar
 
-import argcomplete
 from rich.console import Console
 from rich.text import Text
 
@@ -44,8 +43,7 @@ Number = TypeVar("Number", int, float)
 class CommandParser(argparse.ArgumentParser):
     """A parser that exits with status 1 and one message for a wrong command line, as scripts do for any user error.
 
-    It answers a shell that completes a command line, and has the name that the command was called by. Its help begins
-    with the docstring of the command's script.
+    It has the name that the command was called by, and its help begins with the docstring of the command's script.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -56,12 +54,6 @@ class CommandParser(argparse.ArgumentParser):
         }
         name = {"prog": f"vse {Path(sys.argv[0]).stem}"} if Caller.is_vse else {}
         super().__init__(**defaults | options | name)
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
-        """Parse arguments, or tell the shell what may follow."""
-        argcomplete.autocomplete(self)
-        parsed: argparse.Namespace = super().parse_args(args, namespace)
-        return parsed
 
     def error(self, message: str) -> NoReturn:
         """Exit with 1, the message and the usage."""

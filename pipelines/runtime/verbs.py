@@ -2,19 +2,15 @@
 
 import argparse
 import ast
-import os
 import runpy
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
-import argcomplete
-
 from pipelines.runtime.cli import CommandParser, run_command
 from pipelines.runtime.commands import Caller
 
 _SCRIPTS = Path(__file__).resolve().parents[1]
-_SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
 
 
 def verbs() -> dict[str, str]:
@@ -31,18 +27,8 @@ def main() -> None:
 
 def _main() -> None:
     parser = _parser()
-    line = os.environ.get("COMP_LINE", "") if "_ARGCOMPLETE" in os.environ else ""
-    words = line.split()
-    if len(words) + line.endswith(" ") > 2:
-        # A shell asks what may follow the verb: the script's parser answers, as if the verb were the command.
-        os.environ["_ARGCOMPLETE"] = "2"
-        if words[1] in verbs():
-            _run(words[1], words[2:])
-        return
     options = parser.parse_args(sys.argv[1:2])
-    if options.completion:
-        sys.stdout.write(argcomplete.shellcode(["vse"], shell=options.completion))
-    elif options.verb:
+    if options.verb:
         _run(options.verb, sys.argv[2:])
     else:
         parser.print_help()
@@ -59,12 +45,10 @@ def _parser() -> argparse.ArgumentParser:
     listed = "\n".join(f"  {verb:<12}{line}" for verb, line in verbs().items())
     parser = CommandParser(
         prog="vse",
-        usage="vse [-h] [--version] [--completion=SHELL] VERB ...",
+        usage="vse [-h] [--version] VERB ...",
         description=f"Visual-semantic embedding: from images and captions to a registered model.\n\nverbs:\n{listed}",
         epilog="vse VERB --help tells more of a verb.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('vse-pipeline')}")
-    completion = 'complete commands: eval "$(vse --completion=bash)"; or zsh, fish'
-    parser.add_argument("--completion", choices=_SHELLS, metavar="SHELL", help=completion)
     parser.add_argument("verb", nargs="?", choices=list(verbs()), metavar="VERB", help=argparse.SUPPRESS)
     return parser

@@ -1,4 +1,4 @@
-"""`vse VERB` is `python pipelines/VERB.py`: listed, completed, and run with what follows."""
+"""`vse VERB` is `python pipelines/VERB.py`: listed, and run with what follows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from pipelines.runtime.verbs import verbs
 
@@ -18,15 +16,6 @@ COMMAND = [sys.executable, "-c", "from pipelines.runtime.verbs import main; main
 def vse(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     return subprocess.run([*COMMAND, *arguments], cwd="/", env=variables, capture_output=True, text=True)
-
-
-def completed(line: str) -> list[str]:
-    """What a shell offers for a line."""
-    program = f"import os, sys; os.dup2(1, 8); os.dup2(2, 9); sys.argv = ['vse']; {COMMAND[-1]}"
-    shell = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n"}
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), **shell}
-    run = subprocess.run([sys.executable, "-c", program], cwd="/", env=variables, capture_output=True, text=True)
-    return [word.strip() for word in run.stdout.splitlines()]
 
 
 def test_every_script_is_a_verb_with_a_line() -> None:
@@ -48,11 +37,3 @@ def test_a_verb_is_its_script() -> None:
     )
     wrong = vse("search", "--nothing")
     assert (wrong.returncode, wrong.stderr.splitlines()[0].startswith("error: ")) == (1, True)
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [("vse se", {"search", "serve"}), ("vse serve --max", {"--max-replicas"}), ("vse nope ", set())],
-)
-def test_shells_complete_verbs_and_their_options(line: str, expected: set[str]) -> None:
-    assert set(completed(line)) == expected
