@@ -84,15 +84,17 @@ def ways_of_reading(directory: Path, images: int) -> dict[str, Way]:
     sampler = BatchSampler(images, BATCH, seed=0)
     tokens = TokenTable.encode(reader.texts(), vocabulary)
 
-    def loader(is_augmented: bool, verify: bool = False) -> Epochs:
+    def loader(is_augmented: bool, verify: bool = False, threads: int = 1) -> Epochs:
         read = ShardReader(directory, "grid", verify=verify, index=reader.index)
         images = FeatureSource(read, 0, "grid" if is_augmented else "none")
-        return Epochs(TrainLoader(read, images, tokens, vocabulary, sampler, 0, 1, 0, is_augmented))
+        return Epochs(TrainLoader(read, images, tokens, vocabulary, sampler, 0, 1, 0, is_augmented, threads=threads))
 
     return {
         "sequential webdataset": lambda: webdataset_decode(directory),
         "random, TrainLoader": loader(False),
         "random, TrainLoader, augmented": loader(True),
+        "random, TrainLoader, augmented, 2 threads": loader(True, threads=2),
+        "random, TrainLoader, augmented, 4 threads": loader(True, threads=4),
         # The first epoch of a process maps the shards, and compares each sample once.
         "random, TrainLoader, augmented, first epoch": lambda: loader(True)(),
         "random, TrainLoader, augmented, first epoch, every sample compared": lambda: loader(True, verify=True)(),
