@@ -183,7 +183,7 @@ def optimizer() -> torch.optim.Optimizer:
 
 
 def write_state(folder: Path) -> None:
-    save_state(optimizer_tensors(optimizer()), Progress(1, 2, 3, ({"rsum": 4.5},), {"logit_scale": 2.0}), folder)
+    save_state(optimizer_tensors(optimizer()), Progress(1, 2, 3, ({"rsum": 4.5},), {"scale": 2.0}), folder)
 
 
 def write_gallery(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Precisions: bfloat16 and TF32 for the encoders, full precision for similarities, norms and losses."""
+"""Full precision for what half is not enough for: similarities, norms and losses."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,14 +10,6 @@ from torch import Tensor
 def at_least_float32(values: Tensor) -> Tensor:
     """Convert to float32; wider values stay as they are."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
-
-
-def bf16_autocast(device: torch.device | str, enabled: bool = True) -> torch.autocast:
-    """Return the context to call a model in whose products are to be in bfloat16; a GPU without it is a ValueError."""
-    kind = torch.device(device).type
-    if enabled and kind == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise ValueError(f"{torch.cuda.get_device_name()} does not compute in bf16; train in float32")
-    return torch.autocast(kind, dtype=torch.bfloat16, enabled=enabled)
 
 
 def product_type(values: Tensor, default: torch.dtype) -> torch.dtype:

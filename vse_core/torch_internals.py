@@ -12,7 +12,7 @@ from torch import Tensor
 def step_if_finite(optimizer: torch.optim.Optimizer, is_finite: Tensor) -> None:
     """Step the optimiser if a flag on the device is set; a fused optimiser reads it there, without a wait of the host.
 
-    `torch.amp.GradScaler.step` does the same, but only with a gradient scale, of fp16.
+    `torch.amp.GradScaler.step` does the same, but only with a gradient scale, which full precision does not have.
     Would be replaced by: a `found_inf` parameter of `Optimizer.step`.
     """
     if getattr(optimizer, "_step_supports_amp_scaling", False):

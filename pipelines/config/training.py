@@ -102,8 +102,8 @@ class TrainingConfig(Strict):
     collective_timeout: Int = Field(
         600, gt=0, le=86_400, description="seconds that processes wait for each other before one is taken for dead"
     )
-    precision: Literal["float32", "tf32", "bf16"] = Field(
-        "float32", description="of the encoders, by autocast for bf16; weights and losses stay float32"
+    precision: Literal["float32", "tf32", "bf16", "fp16"] = Field(
+        "float32", description="of the encoders, by autocast for bf16 and fp16; weights and losses stay float32"
     )
     accumulation: Int = Field(
         1, gt=0, description="global batches whose gradients an optimiser step averages, each with its own negatives"
@@ -136,6 +136,8 @@ class TrainingConfig(Strict):
         return "nccl" if self.gpus_per_worker >= 1 else "gloo"
 
     def _misfits(self) -> Iterator[str]:
+        if self.parallelism == "fsdp2" and self.precision == "fp16":
+            yield "precision: fp16's scaling needs all gradients in one place; take bf16, or parallelism ddp"
         if self.precision == "tf32" and not self.gpus_per_worker:
             yield "precision: tf32 is a mode of GPUs; set gpus_per_worker, or precision to float32"
 

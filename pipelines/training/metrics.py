@@ -18,7 +18,7 @@ class Scalars:
     """The numbers of a step on their way from the device to the host; the parts of the loss are named "part/NAME"."""
 
     def __init__(self, result: StepResult) -> None:
-        values = {"loss": result.loss, "gradient_norm": result.gradient_norm}
+        values = {"loss": result.loss, "gradient_norm": result.gradient_norm, "scale": result.scale}
         values |= {f"part/{name}": part for name, part in result.parts.items()}
         self._names = list(values)
         stacked = torch.stack([value.detach().float() for value in values.values()])
@@ -72,7 +72,7 @@ class StepReport:
 
     def metrics(self, values: Mapping[str, float]) -> dict[str, float]:
         """Return the metrics of the step by its scalars: its loss, the parts of it, and its gradient's norm."""
-        metrics = {f"train/{name.removeprefix('part/')}": value for name, value in values.items()}
+        metrics = {f"train/{name.removeprefix('part/')}": value for name, value in values.items() if name != "scale"}
         for part, rate in self.learning_rates.items():
             metrics[f"train/learning_rate.{part}" if part else "train/learning_rate"] = rate
         return metrics

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from pipelines.config.training import TrainingSettings
+from pipelines.config.training import TrainingConfig, TrainingSettings
 from pipelines.inference.feature_check import write_feature_key
 from pipelines.inference.image_inputs import PixelEncoder, image_source
 from pipelines.inference.learned_values import write_learned_values
@@ -45,9 +45,10 @@ from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.losses import GlobalLoss
 from vse_core.models import build_model, load_weights
 from vse_core.outputs import Images, Texts, embed
-from vse_core.precision import bf16_autocast, use_tf32
+from vse_core.precision import use_tf32
 from vse_core.training.collapse import CollapseError
 from vse_core.training.graphs import GraphedSteps
+from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer, set_learning_rate
 from vse_core.training.sharding import forget_gathered, shard
 from vse_core.training.state import Progress, load_state
@@ -96,8 +97,7 @@ class Trainer:
         self.checkpoints = Checkpoints(directory, self._write_sidecars, settings.mirror, training.checkpoint_minutes)
         torch.manual_seed(settings.seed)
         self.model = build_model(**specification).to(device)
-        # Several processes wait for each other within a step.
-        self._is_graphed = training.cuda_graphs and device.type == "cuda" and world_size() == 1
+        self._is_graphed = training.cuda_graphs and device.type == "cuda" and _can_be_captured(training)
         captions, window = train.reader.shard_captions, training.shuffle_shards
         self.sampler = BatchSampler(
             train.reader.num_captions, training.batch_size, settings.seed, captions, window, kept_captions(directory)
@@ -120,11 +120,12 @@ class Trainer:
         rates = (training.learning_rate, training.weight_decay, settings.model.rate_factors())
         self.optimizer = build_optimizer(self.model, *rates, self.losses.parameters(), self._is_graphed)
         use_tf32(training.precision == "tf32")
-        self.autocast = bf16_autocast(device, training.precision == "bf16")
+        self.precision = MixedPrecision(training.precision, device)
         self.schedule = build_schedule(training, settings.model.image, self.steps_per_epoch)
         self.progress = Progress()
         self._reports: deque[StepReport] = deque()
         self._logged = ThroughputMeter()
+        self._skipped = 0
 
     def run(self) -> tuple[dict[str, float], ...]:
         """Train to the last epoch, from the last checkpoint if there is one; returns the metrics of every epoch.
@@ -196,11 +197,11 @@ class Trainer:
 
     def _steps(self, wrapped: nn.Module) -> TakeStep:
         """Return what takes a step of a model: from CUDA graphs, or operator by operator."""
-        arguments = (self.optimizer, self.training.gradient_clip, self.autocast)
+        arguments = (self.optimizer, self.training.gradient_clip, self.precision)
         if self._is_graphed:
             return GraphedSteps(wrapped, *arguments)
         return lambda loss, batches, diagnosed: training_step(
-            wrapped, loss, self.optimizer, batches, self.training.gradient_clip, self.autocast, diagnosed
+            wrapped, loss, self.optimizer, batches, self.training.gradient_clip, self.precision, diagnosed
         )
 
     def _train_epoch(self, take: TakeStep, epoch: int) -> None:
@@ -268,7 +269,8 @@ class Trainer:
             report = self._reports[0]
             values = report.scalars.read()
             try:
-                check_finite(values["loss"], values["gradient_norm"])
+                if not check_finite(values["loss"], values["gradient_norm"], values["scale"]):
+                    self._skipped += 1
             except NonFiniteLossError as error:
                 raise NonFiniteLossError(f"step {report.step}: {error}") from error
             plateau_steps = self.losses.check(report.step - 1, values, report.batch_size)
@@ -284,6 +286,8 @@ class Trainer:
     def _log_step(self, tracker: Tracker, report: StepReport, values: dict[str, float]) -> None:
         append_loss(self.directory, report.step, values["loss"])
         metrics = report.metrics(values) | report.meter.speed_since(self._logged)
+        if self.training.precision == "fp16":
+            metrics["train/skipped_steps"] = self._skipped
         if self.device.type == "cuda":
             metrics["system/gpu_memory_peak_gb"] = torch.cuda.max_memory_allocated(self.device) / 1e9
         self._logged = report.meter
@@ -305,7 +309,7 @@ class Trainer:
 
     def _save(self, step: int, is_best: bool = False) -> None:
         self._read_reports()
-        self.progress = replace(self.progress, learned=self.losses.state())
+        self.progress = replace(self.progress, scaler=self.precision.scaler.state_dict(), learned=self.losses.state())
         self.checkpoints.save(step, self.model, self.optimizer, self.progress, is_best)
         if self.tracker is not None:
             # What a checkpoint covers is delivered or kept on disk: a resumed run does not log it again.
@@ -316,6 +320,8 @@ class Trainer:
         if self._checkpoint is not None:
             self.progress = load_state(self.optimizer, self._checkpoint)
             self.losses.resume(self.progress)
+            if self.progress.scaler:
+                self.precision.scaler.load_state_dict(self.progress.scaler)
         if self.tracker is not None:
             forget_losses(self.directory, self.progress.epoch * self.steps_per_epoch + self.progress.step)
 
@@ -344,3 +350,8 @@ class Trainer:
     def _gathered(self, local: Images | Texts, edges: list[int]) -> Any:
         counts = [stop - start for start, stop in itertools.pairwise(edges)]
         return gather_output(local.to(self.device), counts)
+
+
+def _can_be_captured(training: TrainingConfig) -> bool:
+    """Whether a step is the GPU's alone: processes wait for each other within one, and fp16 for the host."""
+    return world_size() == 1 and training.precision != "fp16"

@@ -28,8 +28,9 @@ from transformers import ViTConfig, ViTImageProcessor
 from preprocessing.features.grid import GridExtractor, PatchExtractor, StateExtractor
 from preprocessing.features.networks import Network, PixelsCHW
 from preprocessing.storage.atomic import write_json_atomic
-from vse_core.precision import bf16_autocast, use_tf32
+from vse_core.precision import use_tf32
 from vse_core.recurrent import unpacked_states
+from vse_core.training.mixed_precision import MixedPrecision
 
 DEVICE = "cuda"
 # Sequences, elements of the longest, width of an element and of the states.
@@ -67,7 +68,7 @@ def recurrences(rounds: int) -> dict[str, Any]:
         found[name] = {}
         for precision in ("float32", "tf32", "bf16"):
             use_tf32(precision == "tf32")
-            autocast = partial(bf16_autocast, DEVICE, precision == "bf16")
+            autocast = MixedPrecision("bf16" if precision == "bf16" else "float32", DEVICE).autocast
             found[name][precision] = {
                 way: round(median_ms(partial(_step, states_of, autocast, gru, inputs_BNE, lengths_B), rounds), 2)
                 for way, states_of in (("packed", packed_states), ("unpacked", unpacked_states))

@@ -32,8 +32,9 @@ from preprocessing.loading.batch import Batch, prefetch_to_device
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.losses import build_loss
 from vse_core.models import build_model
-from vse_core.precision import bf16_autocast, use_tf32
+from vse_core.precision import use_tf32
 from vse_core.training.graphs import GraphedSteps
+from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer
 from vse_core.training.step import LocalBatch, StepResult, training_step
 
@@ -98,7 +99,7 @@ class Ours:
         sizes: of everything.
         image: ``regions`` or ``grid``.
         text: ``bigru`` or ``bert``.
-        precision: ``float32``, ``tf32`` or ``bf16``.
+        precision: see :class:`MixedPrecision`.
         device: where it computes.
     """
 
@@ -116,11 +117,11 @@ class Ours:
         self.loss = build_loss("triplet", margin=MARGIN)
         self.device, is_graphed = device, device.type == "cuda"
         optimizer = build_optimizer(self.model, RATE, 1e-4, capturable=is_graphed)
-        autocast = bf16_autocast(device, precision == "bf16")
+        mixed = MixedPrecision(precision, device)
         self.take: Callable[[Any, list[LocalBatch], bool], StepResult] = (
-            GraphedSteps(self.model, optimizer, CLIP, autocast)
+            GraphedSteps(self.model, optimizer, CLIP, mixed)
             if is_graphed
-            else lambda loss, batches, _: training_step(self.model, loss, optimizer, batches, CLIP, autocast)
+            else lambda loss, batches, _: training_step(self.model, loss, optimizer, batches, CLIP, mixed)
         )
 
     def run(self, batch: Batch, steps: int) -> None:

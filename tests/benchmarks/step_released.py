@@ -33,8 +33,9 @@ from pipelines.runtime.cluster import KEEP_MEMORY
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.losses import build_loss
 from vse_core.models import build_model
-from vse_core.precision import bf16_autocast, use_tf32
+from vse_core.precision import use_tf32
 from vse_core.training.graphs import GraphedSteps
+from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer
 from vse_core.training.step import LocalBatch, training_step
 
@@ -69,10 +70,10 @@ def our_step(name: str, size: tuple[int, int, int], device: str) -> Callable[[],
     inputs = [tensor.to(device) for tensor in inputs_of(regions, width)]
     batch = LocalBatch(inputs, torch.arange(BATCH, device=device), [BATCH])
     use_tf32(name == "tf32")
-    autocast = bf16_autocast(device, name == "bf16")
+    precision = MixedPrecision("bf16" if name == "bf16" else "float32", device)
     if is_graphed:
-        return partial(GraphedSteps(model, optimizer, CLIP, autocast), loss, [batch], diagnosed=False)
-    return partial(training_step, model, loss, optimizer, [batch], CLIP, autocast, diagnosed=False)
+        return partial(GraphedSteps(model, optimizer, CLIP, precision), loss, [batch], diagnosed=False)
+    return partial(training_step, model, loss, optimizer, [batch], CLIP, precision, diagnosed=False)
 
 
 def released_step(folder: Path, size: tuple[int, int, int], device: str) -> Callable[[], object]:

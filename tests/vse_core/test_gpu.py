@@ -21,10 +21,11 @@ from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.pooling import POOLINGS
-from vse_core.precision import bf16_autocast, use_tf32
+from vse_core.precision import use_tf32
 from vse_core.recurrent import gru_states, word_states
 from vse_core.similarity import unit_length
 from vse_core.training.graphs import GraphedSteps
+from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer, set_learning_rate
 from vse_core.training.step import LocalBatch, NonFiniteLossError, StepResult, training_step
 
@@ -56,19 +57,21 @@ def moved(inputs: list[Any], device: str) -> list[Any]:
 class Run:
     """A system in training on a device, one batch a step."""
 
-    def __init__(self, name: str, device: str, precision: str = "float32") -> None:
+    def __init__(self, name: str, device: str, precision: Any = "float32", scale: float | None = None) -> None:
         self.name, self.device = name, device
         self.model = MODELS.get(name, lambda: TinyViews(views=2))().to(device)
         self.loss = build_loss(**SYSTEMS[name]).to(device)
         self.optimizer = build_optimizer(self.model, 5e-3, 0.01)
-        self.autocast = bf16_autocast(device, precision == "bf16")
+        self.precision = MixedPrecision(precision, device)
+        if scale is not None:
+            self.precision.scaler.load_state_dict(self.precision.scaler.state_dict() | {"scale": scale})
 
     def batch(self, seed: int) -> LocalBatch:
         inputs, ids = batch_of(self.name, seed)
         return LocalBatch(moved(inputs, self.device), ids.to(self.device), [SIZE])
 
     def take(self, batch: LocalBatch) -> StepResult:
-        return training_step(self.model, self.loss, self.optimizer, [batch], 2.0, self.autocast)
+        return training_step(self.model, self.loss, self.optimizer, [batch], 2.0, self.precision)
 
     def step(self, seed: int) -> StepResult:
         return self.take(self.batch(seed))
@@ -127,15 +130,15 @@ def test_steps_of_every_system(name: str):
     on_cpu, on_gpu = Run(name, "cpu"), Run(name, "cuda")
     for seed in range(3):
         expected, found = on_cpu.step(seed), on_gpu.step(seed)
-        found.check()
+        assert found.check()
         assert found.loss.item() == pytest.approx(expected.loss.item(), rel=1e-3, abs=1e-4)
         assert found.gradient_norm.item() == pytest.approx(expected.gradient_norm.item(), rel=1e-2, abs=1e-3)
 
 
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
 @pytest.mark.parametrize("name", ["multi_view-joint", "infonce-learned", "unified", "vse_c"])
 def test_losses_stay_near_those_of_float32(name: str, precision: str):
-    exact, near = Run(name, "cuda"), Run(name, "cuda", precision)
+    exact, near = Run(name, "cuda"), Run(name, "cuda", precision, 128.0 if precision == "fp16" else None)
     use_tf32(precision == "tf32")
     try:
         found = [near.step(seed) for seed in range(5)]
@@ -143,7 +146,7 @@ def test_losses_stay_near_those_of_float32(name: str, precision: str):
         use_tf32(False)
     for seed, other in enumerate(found):
         ours = exact.step(seed)
-        other.check()
+        assert other.check()
         assert other.loss.dtype == torch.float32
         # The hardest negative of a batch of eleven may be another one.
         assert other.loss.item() == pytest.approx(ours.loss.item(), rel=0.05)
@@ -161,7 +164,7 @@ def test_similarities_are_not_computed_in_tf32():
     assert not torch.equal(loose, vectors @ vectors.T)  # TF32 was on
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("precision", ["float32", "bf16", "fp16"])
 def test_a_loss_that_is_no_number_is_an_error_and_leaves_no_trace(precision: str):
     run = Run("infonce", "cuda", precision)
     before, batch = run.weights(), run.batch(0)
@@ -215,7 +218,7 @@ def test_retrieval(folds: int):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("precision", ["float32", "bf16", "fp16"])
 def test_the_host_does_not_wait_in_a_step(name: str, precision: str):
     run = Run(name, "cuda", precision)
     batch = run.batch(0)
@@ -275,7 +278,7 @@ def test_replayed_steps_are_the_eager_ones(name: str, precision: Any):
     losses = []
     for is_graphed in (False, True):
         model, loss, optimizer = parts_of(name)
-        take = GraphedSteps(model, optimizer, 2.0, bf16_autocast("cuda", precision == "bf16"))
+        take = GraphedSteps(model, optimizer, 2.0, MixedPrecision(precision, "cuda"))
         if not is_graphed:
             take._seen = SeenRarely()
         found = []
@@ -300,7 +303,7 @@ class SeenRarely(Counter[Any]):
 
 def test_a_replay_draws_the_dropout_that_its_seed_says():
     model, loss, optimizer = parts_of("small_data")
-    take = GraphedSteps(model, optimizer, 2.0)
+    take = GraphedSteps(model, optimizer, 2.0, MixedPrecision())
     set_learning_rate(optimizer, 0.0)
     batch, found = random_parts("small_data", 0), []
     for seed in (0, 1, 2, 2, 3, 0):

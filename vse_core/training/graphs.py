@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vse_core.losses.global_pairs import GlobalLoss
+from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.step import LocalBatch, StepResult, training_step
 
 # Steps of a kind that run as they are before one is captured: they choose kernels and make the optimiser's state.
@@ -35,7 +36,7 @@ class GraphedSteps:
 
     The result of a step holds until the next one. Graphs share one pool of memory, of the size of the largest step.
 
-    For one process, and an optimiser that is ``capturable``
+    For one process, precisions without a scale of the loss, and an optimiser that is ``capturable``
     (:func:`~vse_core.training.optim.build_optimizer`).
 
     ``record`` makes a CUDA graph by default; tests on a CPU have a double.
@@ -46,11 +47,11 @@ class GraphedSteps:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         gradient_clip: float,
-        autocast: torch.autocast | None = None,
+        precision: MixedPrecision,
         record: Record | None = None,
     ) -> None:
         self._model, self._optimizer = model, optimizer
-        self._gradient_clip, self._autocast = gradient_clip, autocast
+        self._gradient_clip, self._precision = gradient_clip, precision
         self._record = record or _cuda_recorder()
         self._seen: Counter[Hashable] = Counter()
         self._graphs: dict[Hashable, _Graph] = {}
@@ -76,7 +77,7 @@ class GraphedSteps:
 
     def _take(self, loss: GlobalLoss, local_batches: Sequence[LocalBatch], diagnosed: bool) -> StepResult:
         return training_step(
-            self._model, loss, self._optimizer, local_batches, self._gradient_clip, self._autocast, diagnosed
+            self._model, loss, self._optimizer, local_batches, self._gradient_clip, self._precision, diagnosed
         )
 
     def _captured(self, loss: GlobalLoss, local_batches: Sequence[LocalBatch], diagnosed: bool) -> _Graph:

@@ -21,13 +21,15 @@ class Progress:
     """Progress of a run: the epoch, from 0, its steps already done, and the consecutive ones on the collapse plateau.
 
     The learning rate, the sampler and all randomness are functions of the seed and these numbers. ``history`` has the
-    metrics of every finished epoch, ``rsum`` among them; ``learned`` what the loss itself learns, by name.
+    metrics of every finished epoch, ``rsum`` among them; ``learned`` what the loss itself learns, by name; ``scaler``
+    the state of fp16's scaling (:class:`~vse_core.training.mixed_precision.MixedPrecision`).
     """
 
     epoch: int = 0
     step: int = 0
     plateau_steps: int = 0
     history: tuple[dict[str, float], ...] = ()
+    scaler: dict[str, float] = field(default_factory=dict)
     learned: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -77,7 +79,6 @@ def read_progress(directory: Path) -> Progress:
     """Read the progress of a saved run."""
     with damage_named(directory / PROGRESS):
         saved = json.loads((directory / PROGRESS).read_text(encoding="utf-8"))
-        saved.pop("scaler", None)  # of earlier versions, for fp16
         progress = Progress(**(saved | {"history": tuple(saved["history"])}))
         progress.best_epoch  # noqa: B018 (asks the history for its RSUM)
     return progress

@@ -237,12 +237,13 @@ def test_collapse_is_recognised(shards: Path, tmp_path: Path, monkeypatch: pytes
 
 LEARNED = "loss={name: sigmoid, mask_same_image: false, learned: true}"
 
-# Steps of 3, 3 and 2 batches.
+# Steps of 3, 3 and 2 batches; the scale of fp16 halves in the first steps.
 VARIANTS = {
     "accumulated": ["training.accumulation=3"],
     "bf16": ["training.precision=bf16"],
+    "fp16": ["training.precision=fp16"],
     "learned": [LEARNED],
-    "all": ["training.accumulation=3", "training.precision=bf16"],
+    "all": ["training.accumulation=3", "training.precision=fp16"],
     "views": ["model.image.views=3"],
 }
 
@@ -253,10 +254,12 @@ def test_a_killed_run_of_any_kind_goes_on_as_if_nothing_had_happened(shards: Pat
     make_trainer(config, shards, tmp_path / "whole", Recorder()).run()
     with pytest.raises(KilledError):
         make_trainer(config, shards, tmp_path / "killed", Recorder(die_at=6)).run()
-    make_trainer(config, shards, tmp_path / "killed", Recorder()).run()
+    recorder = Recorder()
+    make_trainer(config, shards, tmp_path / "killed", recorder).run()
     losses = losses_of(tmp_path / "whole")
     assert losses_of(tmp_path / "killed") == losses
     assert len(losses) == (9 if config.training.accumulation == 3 else 24)
+    assert ("train/skipped_steps" in recorder.metrics[0][1]) == (config.training.precision == "fp16")
 
 
 def test_a_step_of_several_batches_reports_their_mean_loss(shards: Path, tmp_path: Path):

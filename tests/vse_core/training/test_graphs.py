@@ -15,6 +15,7 @@ from tests.vse_core.training.tiny_unified import tiny_unified
 from tests.vse_core.training.tiny_views import TinyViews, random_batch
 from vse_core.losses import build_loss
 from vse_core.training.graphs import WARM_UP, GraphedSteps
+from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer, set_learning_rate
 from vse_core.training.step import LocalBatch, StepResult, training_step
 
@@ -28,7 +29,7 @@ class Double:
     def __call__(self, work: Callable[[], StepResult]) -> tuple[Callable[[], None], StepResult]:
         self.captures += 1
         zero = torch.zeros(())
-        result = StepResult(zero.clone(), {}, zero.clone())
+        result = StepResult(zero.clone(), {}, zero.clone(), zero.clone())
 
         def replay() -> None:
             done = work()
@@ -44,7 +45,7 @@ def run(name: str = "triplet", **options: Any) -> tuple[GraphedSteps, Double, An
     loss = build_loss(**SYSTEMS[name])
     optimizer = build_optimizer(model, 5e-3, 0.01, of_loss=list(loss.parameters()))
     double = Double()
-    return GraphedSteps(model, optimizer, 2.0, record=double), double, loss, optimizer
+    return GraphedSteps(model, optimizer, 2.0, MixedPrecision(), double), double, loss, optimizer
 
 
 def batch(size: int, seed: int) -> LocalBatch:
@@ -104,7 +105,7 @@ def test_a_step_that_cannot_be_captured_is_an_error_that_says_what_to_do():
         raise RuntimeError("operation not permitted when stream is capturing")
 
     model = TinyViews(views=2)
-    take = GraphedSteps(model, build_optimizer(model, 5e-3, 0.01), 2.0, record=refuses)
+    take = GraphedSteps(model, build_optimizer(model, 5e-3, 0.01), 2.0, MixedPrecision(), refuses)
     loss = build_loss("triplet")
     for seed in range(WARM_UP):
         take(loss, [batch(7, seed)], diagnosed=False)

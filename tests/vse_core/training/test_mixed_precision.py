@@ -1,4 +1,7 @@
-"""bf16 near float32; a loss that is no number is an error."""
+"""Half precision near float32; steps that overflow are left out, a loss that is no number is an error."""
+
+import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,8 +9,10 @@ import torch
 from tests.vse_core.training.tiny_unified import adversarial_batch, tiny_adversarial, tiny_unified, unified_batch
 from tests.vse_core.training.tiny_views import LOSSES, TinyViews, random_batch
 from vse_core.losses import build_loss
-from vse_core.precision import bf16_autocast, full_precision, use_tf32
+from vse_core.precision import full_precision, use_tf32
+from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer
+from vse_core.training.state import Progress, load_state, optimizer_tensors, save_state
 from vse_core.training.step import LocalBatch, NonFiniteLossError, check_finite, training_step
 
 SIZE = 12
@@ -22,37 +27,55 @@ SYSTEMS = {
 class Run:
     """A model in training, one batch a step."""
 
-    def __init__(self, system: str, precision: str) -> None:
+    def __init__(self, system: str, precision: str, scale: float | None = None) -> None:
         make_model, self.make_batch, options = SYSTEMS[system]
         self.model, self.loss = make_model(), build_loss(**options)
         self.optimizer = build_optimizer(self.model, 5e-3, 0.01)
-        self.autocast = bf16_autocast("cpu", precision == "bf16")
+        self.precision = MixedPrecision(precision)
+        if scale is not None:
+            self.precision.scaler.load_state_dict(self.precision.scaler.state_dict() | {"scale": scale})
 
     def step(self, seed: int, spoil: float | None = None):
         inputs, ids = self.make_batch(SIZE, seed)
         if spoil is not None:
             inputs[0][0] = spoil
         return training_step(
-            self.model, self.loss, self.optimizer, [LocalBatch(inputs, ids, [SIZE])], 2.0, self.autocast
+            self.model, self.loss, self.optimizer, [LocalBatch(inputs, ids, [SIZE])], 2.0, self.precision
         )
 
     def weights(self) -> dict[str, torch.Tensor]:
         return {name: tensor.clone() for name, tensor in self.model.named_parameters()}
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_losses_stay_near_those_of_float32(system: str):
-    exact, near = Run(system, "float32"), Run(system, "bf16")
+def test_losses_stay_near_those_of_float32(system: str, precision: str):
+    exact = Run(system, "float32")
+    near = Run(system, precision, 128.0 if precision == "fp16" else None)
     pairs = [(exact.step(seed), near.step(seed)) for seed in range(5)]
     for ours, other in pairs:
-        other.check()
+        assert other.check()
         assert other.loss.dtype == torch.float32
         assert other.loss.item() == pytest.approx(ours.loss.item(), rel=0.02)
         assert other.gradient_norm.item() == pytest.approx(ours.gradient_norm.item(), rel=0.3)
     assert any(ours.loss != other.loss for ours, other in pairs)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_a_step_that_overflows_is_left_out_and_halves_the_scale():
+    run = Run("infonce", "fp16", 2.0**24)
+    before = run.weights()
+    result = run.step(0)
+    assert not result.check()
+    assert result.loss.isfinite()
+    assert result.scale == 2.0**24
+    assert all(torch.equal(tensor, before[name]) for name, tensor in run.weights().items())
+    assert run.step(1).scale == 2.0**23
+    taken = [run.step(seed).check() for seed in range(2, 30)]
+    assert taken[-1]
+    assert not all(torch.equal(tensor, before[name]) for name, tensor in run.weights().items())
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16", "fp16"])
 def test_a_loss_that_is_no_number_is_an_error_and_leaves_no_trace(precision: str):
     run = Run("infonce", precision)
     before = run.weights()
@@ -63,9 +86,25 @@ def test_a_loss_that_is_no_number_is_an_error_and_leaves_no_trace(precision: str
     assert not any(tensor.isnan().any() for state in run.optimizer.state.values() for tensor in state.values())
 
 
-def test_a_gradient_that_is_not_finite_is_an_error():
-    with pytest.raises(NonFiniteLossError, match="the gradient's norm is inf at a loss of 1"):
-        check_finite(1.0, float("inf"))
+def test_a_gradient_that_is_not_finite_whatever_the_scale_is_an_error():
+    assert check_finite(1.0, float("inf"), 2.0) is False
+    for scale in (1.0, 0.5):
+        with pytest.raises(NonFiniteLossError, match="the gradient's norm is inf at a loss of 1"):
+            check_finite(1.0, float("inf"), scale)
+
+
+def test_a_resumed_run_goes_on_with_the_scale(tmp_path: Path):
+    undisturbed = Run("infonce", "fp16", 2.0**20)
+    losses = [undisturbed.step(seed).loss.item() for seed in range(16)]
+    first = Run("infonce", "fp16", 2.0**20)
+    for seed in range(6):
+        first.step(seed)
+    save_state(optimizer_tensors(first.optimizer), Progress(scaler=first.precision.scaler.state_dict()), tmp_path)
+    json.loads((tmp_path / "progress.json").read_text())
+    second = Run("infonce", "fp16")
+    second.model.load_state_dict(first.model.state_dict())
+    second.precision.scaler.load_state_dict(load_state(second.optimizer, tmp_path).scaler)
+    assert [second.step(seed).loss.item() for seed in range(6, 16)] == losses[6:]
 
 
 def test_accumulated_batches_have_the_mean_of_their_gradients():
