@@ -21,14 +21,37 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime", "sentence_transformers")
 ONNX, CARD = "onnx", "README.md"
 _TABLE = ".parquet"
 # The metadata that the hub reads.
-_CARD_HEADER = (
-    "---\nlibrary_name: vse-pipeline\npipeline_tag: sentence-similarity\ntags: [image-text-retrieval, vse]\n---\n\n"
-)
+_CARD_HEADER = """---
+library_name: {}
+pipeline_tag: {}
+tags: [image-text-retrieval, vse]
+---
+
+"""
 # Embeddings have unit length: a larger difference does not come from rounding.
 TOLERANCE = 1e-4
 _BIAS = """
 Some items are near every query. `images_bias.onnx` and `texts_bias.onnx` take `embeddings` of images or texts that are
 searched for, and give each one's `bias`: rank by the inner product less the item's bias."""
+_OWN_USE = """```python
+from sentence_transformers import SentenceTransformer  # with vse-pipeline installed, whose module is imported
+
+model = SentenceTransformer("FOLDER_OR_NAME", trust_remote_code=True)
+texts = model.encode(["a dog runs along the beach"])
+```
+
+`model` holds safetensors, JSON and what turns captions into tokens; `extractor` what images are read with.
+"""
+_LIBRARY_USE = """```python
+from PIL import Image
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("FOLDER_OR_NAME")
+similarities = model.encode(["a dog runs along the beach"]) @ model.encode([Image.open("photo.jpg")]).T
+```
+
+transformers loads the same folder or name: `AutoModel.from_pretrained`, `AutoProcessor.from_pretrained`.
+"""
 _CAPTIONS = ("a dog", "two people sit on a bench in front of a white house", "a man in a red shirt rides a bicycle")
 
 
@@ -89,14 +112,14 @@ def push_folder(folder: Path, repository: str, private: bool) -> str:
 def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
     """Write a bundle's model into a new folder; return what was written, a line each.
 
-    `model` and `extractor` as they are registered, `modules.json` for sentence-transformers, `onnx` with both towers
-    if they have that form, and `README.md`. Raises StageError for a model without embeddings, or if ONNX gives other
+    A dual encoder leaves in transformers' format; of other models `model` and `extractor` as they are registered, with
+    `modules.json` for sentence-transformers. `onnx` has both towers if they have that form, `README.md` the model's
+    card. Raises StageError for a model without embeddings, or if ONNX gives other
     vectors than PyTorch.
     """
     from pipelines.inference.embedder import Embedder
-    from pipelines.inference.sentence_module import write_modules
     from pipelines.kinds import saved_kind
-    from pipelines.registry.models import CORRECTION
+    from pipelines.registry.models import CORRECTION, MODEL_CARD
     from pipelines.retrieval.correction import Correction
     from vse_core.digests import write_digests
     from vse_core.models.onnx import OnnxError
@@ -108,23 +131,41 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
     if not kind.has_embeddings:
         raise StageError(f"{name}: {kind.title} compares each image with each text and has no vectors "
                          "to export; export a two-tower model or UniVSE")  # fmt: skip
-    parts: tuple[str, ...] = ("model", "extractor")
-    parts += (CORRECTION,) if (bundle / CORRECTION).is_dir() else ()
-    for part in parts:
-        shutil.copytree(bundle / part, output / part)
-    embedder = Embedder(output / "model", output / "extractor", device="cpu")
-    embedder.model.save(output / "model")  # as it is loaded: with low-rank updates merged
-    write_digests(output, *parts)
-    write_modules(output)
-    lines = [f"model: {output / 'model'}", f"sentence-transformers: {output}"]
+    output.mkdir(parents=True, exist_ok=True)
+    embedder = Embedder(bundle / "model", bundle / "extractor", device="cpu")
+    is_dual = _write_model(embedder, bundle, output)
+    lines = [f"{'transformers, ' if is_dual else ''}sentence-transformers: {output}"]
+    if (bundle / CORRECTION).is_dir():
+        shutil.copytree(bundle / CORRECTION, output / CORRECTION)
+    if parts := [part for part in ("model", "extractor", CORRECTION) if (output / part).is_dir()]:
+        write_digests(output, *parts)
     try:
         found = _write_onnx(embedder, Correction.load(output / CORRECTION), output / ONNX)
         lines += [f"ONNX: {output / ONNX / file}, {value:.1e} from PyTorch at most" for file, value in found.items()]
     except OnnxError as error:
         found = {}
         lines.append(f"ONNX: none ({error})")
-    (output / CARD).write_text(_CARD_HEADER + _card(name, found), encoding="utf-8")
+    told = bundle / MODEL_CARD
+    about = told.read_text(encoding="utf-8").partition("\n")[2].lstrip() if told.is_file() else ""
+    (output / CARD).write_text(_card(name, found, is_dual, about), encoding="utf-8")
     return lines
+
+
+def _write_model(embedder: Embedder, bundle: Path, output: Path) -> bool:
+    """Write the model of a bundle, with what other programs load it by; return whether that is transformers' format."""
+    from pipelines.exports.transformers_format import write_transformers
+    from pipelines.inference.sentence_module import write_modules
+    from vse_core.encoders.dual import DualImageEncoder, DualTextEncoder
+
+    images, texts = embedder.model.image_encoder, embedder.model.text_encoder
+    if isinstance(images, DualImageEncoder) and isinstance(texts, DualTextEncoder):
+        write_transformers(images, texts, bundle / "model", output)
+        return True
+    for part in ("model", "extractor"):
+        shutil.copytree(bundle / part, output / part)
+    embedder.model.save(output / "model")  # as it is loaded: with low-rank updates merged
+    write_modules(output)
+    return False
 
 
 def _write_onnx(embedder: Embedder, correction: Correction | None, folder: Path) -> Mapping[str, float]:
@@ -165,20 +206,15 @@ def _require(options: argparse.Namespace) -> None:
         raise StageError(f"{options.output} is there already: name a new one, or remove it")
 
 
-def _card(name: str, onnx: Mapping[str, float]) -> str:
+def _card(name: str, onnx: Mapping[str, float], is_dual: bool, about: str) -> str:
+    """Return the card of the hub: how the model is used, and `about` it what its registration says."""
     towers = "".join(f"\n- `{ONNX}/{file}`: at most {value:.1e} from PyTorch" for file, value in onnx.items())
-    return f"""# {name}
+    header = ("transformers", "zero-shot-image-classification") if is_dual else ("vse-pipeline", "sentence-similarity")
+    return f"""{_CARD_HEADER.format(*header)}# {name}
 
 A model of images and sentences in one space; the inner product of two vectors is their similarity.
 
-```python
-from sentence_transformers import SentenceTransformer  # with vse-pipeline installed, whose module is imported
-
-model = SentenceTransformer("FOLDER_OR_NAME", trust_remote_code=True)
-texts = model.encode(["a dog runs along the beach"])
-```
-
-`model` holds safetensors, JSON and what turns captions into tokens; `extractor` what images are read with.
+{_LIBRARY_USE if is_dual else _OWN_USE}
 {"ONNX graphs, for inputs of any number and length:" + towers if towers else "There is no ONNX form of this model."}
 {_BIAS if any("bias" in file for file in onnx) else ""}
-"""
+{about}"""

@@ -19,8 +19,15 @@ def write_learned_values(directory: Path, values: Mapping[str, float]) -> None:
 
 def learned_temperature(model: Path) -> float | None:
     """Return the temperature that was learned with a model; None if its loss learns none, or it was not recorded."""
+    learned = learned_logits(model)
+    return math.exp(-learned["logit_scale"]) if learned else None
+
+
+def learned_logits(model: Path) -> dict[str, float]:
+    """Return `logit_scale`, and `logit_bias` of the sigmoid loss, that were learned with a model; empty as above."""
     path = model / LEARNED
     if not path.is_file():
-        return None
+        return {}
     with damage_as(StageError, f"{path} does not say what the loss has learned", "restore the folder"):
-        return math.exp(-parse_json(path.read_bytes())["logit_scale"])
+        values = parse_json(path.read_bytes())
+        return {"logit_scale": values["logit_scale"], **({"logit_bias": values["bias"]} if "bias" in values else {})}

@@ -28,6 +28,9 @@ BUNDLE_PARTS = ("model", "extractor", "gallery", "index")
 # The part that a model of few training pairs, or of an earlier version, does not have.
 CORRECTION = "correction"
 
+# The card, next to the parts.
+MODEL_CARD = "model_card.md"
+
 # The newest version, not judged yet, and the one in use, by pipelines/promote.py. MLflow reserves "latest".
 CHALLENGER, CHAMPION = "challenger", "champion"
 FINGERPRINT_TAG = "vse.fingerprint"
@@ -222,6 +225,8 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
         return pinned, bundle
     found = _bundle_in(Path(pinned))
     if found is None:
+        if (Path(pinned) / "config.json").is_file():
+            raise RegistryError(f"{pinned} is a network of transformers: write {PRETRAINED}{pinned}")
         raise RegistryError(f"{pinned} holds no model: neither model.json nor the folder model is in it")
     check_bundle(found, pinned)
     return pinned, found

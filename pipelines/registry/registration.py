@@ -18,6 +18,7 @@ from pipelines.registry.models import (
     CHALLENGER,
     CORRECTION,
     FINGERPRINT_TAG,
+    MODEL_CARD,
     RegisteredVersion,
     find_registered,
 )
@@ -72,13 +73,14 @@ def register_bundle(
 
 def _log_bundle(bundle: Path, name: str, requirements: Sequence[str], tags: Mapping[str, str]) -> ModelInfo:
     parts = [part for part in (*BUNDLE_PARTS, CORRECTION) if (bundle / part).is_dir()]
+    cards = [MODEL_CARD] if (bundle / MODEL_CARD).is_file() else []
     with tempfile.TemporaryDirectory(prefix="vse-code-") as folder:
         code = Path(folder) / "packages.zip"
         _pack_code(code)
         return mlflow.pyfunc.log_model(
             name=name,
             python_model=str(ROOT / "pipelines" / "serving" / "pyfunc.py"),
-            artifacts={part: str(bundle / part) for part in (*parts, DIGESTS)},
+            artifacts={part: str(bundle / part) for part in (*parts, DIGESTS, *cards)},
             code_paths=[str(code)],
             pip_requirements=list(requirements),
             signature=model_signature(),

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from pipelines.inference.embedder import Embedder
+from pipelines.registry.models import find_bundle
 from pipelines.serving import running
 from preprocessing.datasets import build_dataset
 from preprocessing.features.images import image_bytes, load_image
@@ -100,7 +101,8 @@ def test_from_zero_shot_to_a_service_and_out(weights: Path, work_dir: Path, tmp_
         assert json.loads(body)["results"]
 
     vse("export", "--model", f"{NAME}/2", "--output", str(tmp_path / "out"))
-    embedder = Embedder(tmp_path / "out" / "model", tmp_path / "out" / "extractor", device="cpu")
+    _, bundle = find_bundle(f"hf:{tmp_path / 'out'}", "unused")  # what was exported is a pretrained model again
+    embedder = Embedder(bundle / "model", bundle / "extractor", device="cpu")
     texts = ["a red ring", "two small blue squares above a green triangle"]
     ((tokens_CL, lengths_C, *_),) = embedder.texts.batches(texts)
     pixels_BCHW = np.random.default_rng(0).uniform(0, 255, (3, 3, SIDE, SIDE)).astype(np.float32)

@@ -17,6 +17,10 @@ from vse_core.similarity import unit_length
 _ADAPTED = r".*self_attn\.(q_proj|k_proj|v_proj|out_proj)"
 
 
+# What a dual encoder multiplies its similarities by, as a logarithm, and what SigLIP adds.
+_LOGITS = ("logit_scale", "logit_bias")
+
+
 class DualImageEncoder(nn.Module):
     """The vision tower: its pooled state, projected and scaled to unit length.
 
@@ -70,6 +74,7 @@ def build_dual_encoders(
     architecture: dict[str, Any] | None = None,
     pixels: Mapping[str, Any] | None = None,
     lora: Mapping[str, Any] | None = None,
+    logits: Mapping[str, float] | None = None,
 ) -> tuple[DualImageEncoder, DualTextEncoder]:
     """Build the two towers from pretrained weights, or from the architecture and pixels of a saved model.
 
@@ -77,6 +82,7 @@ def build_dual_encoders(
         weights: local folder with config.json, *.safetensors and the settings for images, or a name on the hub.
         architecture: as :func:`~vse_core.encoders.pretrained.architecture_of` gives it, for random weights.
         pixels: normalisation and view of the pixels; by default those of the weights.
+        logits: `logit_scale`, and `logit_bias` of SigLIP, which the towers do not use; by default those of the weights.
         lora: ``{"rank": r, "alpha": a, "dropout": p}`` trains only low-rank updates of the attention (Hu et al. 2021).
 
     Raises:
@@ -94,7 +100,9 @@ def build_dual_encoders(
 
         view = "crop" if "shortest_edge" in dict(image_processor(weights).size) else "bicubic"
         pixels = {**pixels_of(weights), "view": view}
-    rebuilt_by = {"architecture": architecture_of(network), "pixels": dict(pixels)}
+    if logits is None:
+        logits = {name: getattr(network, name).item() for name in _LOGITS if weights and hasattr(network, name)}
+    rebuilt_by = {"architecture": architecture_of(network), "pixels": dict(pixels), "logits": dict(logits)}
     projections = [getattr(network, f"{name}_projection", nn.Identity()) for name in ("visual", "text")]
     image_size = network.config.vision_config.image_size
     images = DualImageEncoder(network.vision_model, projections[0], image_size, pixels, rebuilt_by)
@@ -105,6 +113,21 @@ def build_dual_encoders(
         for encoder in (images, texts):
             _adapt(encoder, lora)
     return images, texts
+
+
+@torch.no_grad()
+def joined_network(images: DualImageEncoder, texts: DualTextEncoder, logits: Mapping[str, float]) -> Any:
+    """Return the network of transformers that two towers, without LoRA, were taken from, with their weights."""
+    network: Any = build_from_architecture(images.rebuilt_by["architecture"])
+    network.vision_model, network.text_model = images.tower, texts.tower
+    for name, projection in (("visual_projection", images.projection), ("text_projection", texts.projection)):
+        if hasattr(network, name):
+            setattr(network, name, projection)
+    for name in filter(network.state_dict().__contains__, _LOGITS):
+        value = {**images.rebuilt_by["logits"], **logits}.get(name)
+        if value is not None:
+            getattr(network, name).fill_(value)
+    return network.eval()
 
 
 @torch.no_grad()

@@ -13,8 +13,8 @@ from pipelines.config.features import Features
 from pipelines.config.model import ModelConfig
 from pipelines.config.training import TrainingConfig
 from pipelines.kinds import LossConfig
+from pipelines.registry.models import MODEL_CARD
 
-FILE = "model_card.md"
 # The most that MLflow's database keeps of a version's description.
 DESCRIPTION_CHARACTERS = 5000
 
@@ -37,7 +37,7 @@ def model_card(name: str, summary: str, sections: Mapping[str, Sequence[str]]) -
 
 def description(card: str) -> str:
     """Return a card as the description of a version, which may not be longer than MLflow's database allows."""
-    rest = f"\n\n(The complete card is {FILE} in the artifacts of the run.)"
+    rest = f"\n\n(The complete card is {MODEL_CARD} in the artifacts of the run.)"
     if len(card) <= DESCRIPTION_CHARACTERS:
         return card
     lines = card[: DESCRIPTION_CHARACTERS - len(rest)].splitlines()

@@ -7,7 +7,7 @@ from pipelines.config import PipelineConfig
 from pipelines.config.features import Features
 from pipelines.evaluation import GALLERY
 from pipelines.inference.embedder import write_extractor
-from pipelines.registry.models import CORRECTION
+from pipelines.registry.models import CORRECTION, MODEL_CARD
 from pipelines.registry.registration import active_run, register_bundle
 from pipelines.runtime.stage import Plans, StageError, StageReport, disk_errors, manifest_in
 from pipelines.serving.requirements import pip_requirements
@@ -41,7 +41,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     split = config.dataset.eval_split
     tags = _tags(config, upstream, metrics["rsum"])
     named = {f"{split}/{name}": value for name, value in metrics.items()}
-    card = stage.path / model_card.FILE
+    card = stage.path / MODEL_CARD
     with disk_errors(NAME, stage.path):
         _write_bundle(config.features.read, parts, stage.create())
         write_bytes_atomic(card, _card(config, upstream, metrics, tags).encode())
@@ -59,7 +59,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     summary = f"{registered.name} version {registered.version}, {split} RSUM {metrics['rsum']:.1f}"
     tracker.set_tags({"vse.fingerprint": stage.fingerprint, "vse.model_uri": registered.uri})
     record = {"summary": summary, "model_uri": registered.uri, "model_id": registered.model_id}
-    stage.complete(record, [*parts, EXTRACTOR, DIGESTS, model_card.FILE])
+    stage.complete(record, [*parts, EXTRACTOR, DIGESTS, MODEL_CARD])
     return StageReport(NAME, stage.path, summary)
 
 

@@ -8,16 +8,20 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from transformers import AutoModel, BertConfig, ViTConfig
+from torch import Tensor
+from transformers import AutoModel, AutoProcessor, BertConfig, ViTConfig
 
 from pipelines.exports.export import export_bundle, main, push_folder
 from pipelines.inference.embedder import Embedder, write_extractor
+from pipelines.inference.learned_values import learned_logits, write_learned_values
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageError
 from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.features.images import load_image
 from tests.dual_encoders import SIDE, dual_specification, write_dual_encoder
 from tests.pipelines.tiny_bundle import write_tiny_bundle, write_tiny_unified_bundle
+from vse_core.digests import write_digests
+from vse_core.encoders.dual import joined_network
 from vse_core.encoders.pretrained import architecture_of
 from vse_core.models import build_model, load_weights
 from vse_core.models.onnx import OnnxError, export_onnx, onnx_difference
@@ -51,6 +55,7 @@ def test_both_graphs_give_the_vectors_of_the_model(exported: Path) -> None:
 
 def test_graphs_of_biases_are_those_of_the_correction(tmp_path: Path) -> None:
     bundle = write_tiny_bundle(tmp_path / "bundle", is_corrected=True)
+    (bundle / "model_card.md").write_text("# tiny\n\nAbout it.\n\n## Metrics\n\nRSUM 12\n")
     lines = export_bundle("tiny", bundle, tmp_path / "out")
     gallery = Gallery.load(bundle / "gallery")
     assert gallery.biases is not None
@@ -62,7 +67,9 @@ def test_graphs_of_biases_are_those_of_the_correction(tmp_path: Path) -> None:
         (found,) = session.run(None, {"embeddings": items.numpy()})
         np.testing.assert_allclose(found, bias.numpy(), atol=2e-6)
         assert any(f"{name}_bias.onnx" in line for line in lines)
-    assert "less the item's bias" in (tmp_path / "out" / "README.md").read_text()
+    told = (tmp_path / "out" / "README.md").read_text()
+    assert "less the item's bias" in told
+    assert told.endswith("\nAbout it.\n\n## Metrics\n\nRSUM 12\n")
 
 
 def test_sentence_transformers_gives_equal_vectors(exported: Path) -> None:
@@ -140,10 +147,8 @@ def test_a_dual_encoder_leaves_with_its_updates_merged(
     write_extractor(tmp_path / "bundle" / "extractor", "images", {})
     export_bundle(model_type, tmp_path / "bundle", tmp_path / "out")
 
-    left = json.loads((tmp_path / "out" / "model" / "model.json").read_text())
-    assert left["image"]["lora"] is None
     load_weights(trained, model)
-    embedder = Embedder(tmp_path / "out" / "model", tmp_path / "out" / "extractor", device="cpu")
+    embedder = Embedder(model, tmp_path / "bundle" / "extractor", device="cpu")
     ((tokens_CL, lengths_C, *_),) = embedder.texts.batches(texts)
     pixels_BCHW = torch.rand(5, 3, SIDE, SIDE) * 255
     with torch.no_grad():
@@ -153,10 +158,40 @@ def test_a_dual_encoder_leaves_with_its_updates_merged(
         session = onnxruntime.InferenceSession(tmp_path / "out" / "onnx" / f"{name}.onnx")
         (found,) = session.run(None, {key: tensor.numpy() for key, tensor in tensors.items()})
         np.testing.assert_allclose(found, vectors.numpy(), atol=1e-5)
-    sentences = SentenceTransformer(str(tmp_path / "out"), trust_remote_code=True, device="cpu", local_files_only=True)
+    require_loaded_by_others(tmp_path / "out", texts, pixels_BCHW, expected)
+    images = [load_image(uri).resize((SIDE, SIDE)) for uri in ("scene://0/0", "scene://0/1")]
+    sentences = SentenceTransformer(str(tmp_path / "out"), device="cpu", local_files_only=True)
     np.testing.assert_allclose(sentences.encode(texts), expected[1].numpy(), atol=1e-5)
-    images = sentences.encode([load_image(uri) for uri in ("scene://0/0", "scene://0/1")])
-    np.testing.assert_allclose(images, embedder.embed_images(["scene://0/0", "scene://0/1"])[:, 0].numpy(), atol=1e-6)
+    of_images_BCHW = torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1).float() for image in images])
+    with torch.no_grad():
+        images_B1D = trained.encode_images(of_images_BCHW, torch.ones(2, 1))
+    np.testing.assert_allclose(sentences.encode(images), images_B1D[:, 0].numpy(), atol=1e-5)
+
+    library = AutoModel.from_pretrained(tmp_path / "out")
+    published = AutoModel.from_pretrained(weights)
+    assert float(library.logit_scale) == pytest.approx(float(published.logit_scale), abs=1e-6)
+    write_learned_values(model, {"logit_scale": 3.5, "bias": -9.0})
+    write_digests(model)
+    learned = joined_network(embedder.model.image_encoder, embedder.model.text_encoder, learned_logits(model))
+    assert float(learned.logit_scale) == 3.5
+    assert float(getattr(learned, "logit_bias", -9.0)) == -9.0
+
+
+def require_loaded_by_others(folder: Path, texts: list[str], pixels_BCHW: Tensor, expected: tuple[Tensor, ...]) -> None:
+    """Transformers alone gives the vectors of images (B, 1, D) and texts (C, D), by its own classes."""
+    processor = AutoProcessor.from_pretrained(folder)
+    mean, std = (torch.tensor(value).reshape(3, 1, 1) for value in (
+        processor.image_processor.image_mean, processor.image_processor.image_std
+    ))  # fmt: skip
+    network = AutoModel.from_pretrained(folder).eval()
+    assert type(network).__name__ == json.loads((folder / "config.json").read_text())["architectures"][0]
+    padding = "max_length" if network.config.model_type == "siglip" else True
+    with torch.no_grad():
+        tokens = processor.tokenizer(texts, return_tensors="pt", padding=padding, truncation=True)
+        of_texts = network.get_text_features(input_ids=tokens["input_ids"]).pooler_output
+        of_images = network.get_image_features(pixel_values=(pixels_BCHW / 255 - mean) / std).pooler_output
+    for found, vectors in ((of_images, expected[0][:, 0]), (of_texts, expected[1])):
+        torch.testing.assert_close(torch.nn.functional.normalize(found), vectors, atol=1e-5, rtol=0)
 
 
 def test_univse_is_exported_without_graphs_and_says_so(tmp_path: Path) -> None:

@@ -11,11 +11,10 @@ import pytest
 from mlflow import MlflowClient
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.registry.models import FINGERPRINT_TAG
+from pipelines.registry.models import FINGERPRINT_TAG, MODEL_CARD
 from pipelines.runtime.stage import MANIFEST, Plans, StageDir, StageError
 from pipelines.stages.register import plan as register
 from pipelines.stages.register import run as register_run
-from pipelines.stages.register.card import FILE
 from pipelines.tracking import PipelineRuns
 from tests.pipelines.stages.given import given
 from tests.pipelines.tiny_bundle import write_tiny_bundle
@@ -77,9 +76,9 @@ def test_register_makes_one_version(config: PipelineConfig, upstream: Plans) -> 
     run_of_version = client.get_run(version.run_id)
     assert run_of_version.info.status == "FINISHED"
     assert run_of_version.data.tags["vse.model_uri"] == "models:/tiny/1"
-    assert version.description == (register.plan(config, upstream).directory / FILE).read_text()
+    assert version.description == (register.plan(config, upstream).directory / MODEL_CARD).read_text()
     assert "| RSUM | 321.5 |" in version.description
-    assert FILE in [file.path for file in client.list_artifacts(version.run_id)]
+    assert MODEL_CARD in [file.path for file in client.list_artifacts(version.run_id)]
 
 
 def test_register_that_was_killed_before_its_manifest_makes_no_second_version(
