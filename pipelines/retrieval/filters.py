@@ -8,6 +8,7 @@ A value is a number, 'text' (a quote in it twice), true or false; dates are text
 no word stands in double quotes. As in SQL a condition on a missing value holds for no row, nor does its opposite.
 """
 
+import ast
 import re
 from collections.abc import Callable
 from functools import reduce
@@ -18,18 +19,25 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# Characters, and parentheses within each other, of a condition that somebody else may have sent.
-LONGEST, _DEEPEST = 1000, 20
+# Characters of a condition that somebody else may have sent.
+LONGEST = 1000
 _TOKEN = re.compile(
     r"""\s*(?:(?P<number>-?\d+(?:\.\d+)?(?![\w.]))|(?P<text>'(?:[^']|'')*')|"(?P<quoted>[^"]+)"|(?P<word>[^\W\d]\w*)"""
-    r"""|(?P<sign><=|>=|!=|<>|==|[=<>(),]))"""
+    r"""|(?P<sign><=|>=|!=|<>|==|[=<>(),])|$)"""
 )
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    **dict.fromkeys(("=", "=="), pc.equal),
-    **dict.fromkeys(("!=", "<>"), pc.not_equal),
-    **{"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal},
+# What stands for these words and signs in Python, whose order of operators is that of SQL.
+_IN_PYTHON = {
+    **{word: word for word in ("and", "or", "not", "in", "is")},
+    **{"null": "None", "true": "True", "false": "False", "contains": "@", "=": "==", "<>": "!="},
 }
-_RESERVED = {"and", "or", "not", "in", "contains", "is", "null", "true", "false"}
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: pc.equal,
+    ast.NotEq: pc.not_equal,
+    ast.Lt: pc.less,
+    ast.LtE: pc.less_equal,
+    ast.Gt: pc.greater,
+    ast.GtE: pc.greater_equal,
+}
 
 
 class FilterError(ValueError):
@@ -38,7 +46,7 @@ class FilterError(ValueError):
 
 def matching_rows(table: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
     """Return for each row whether a condition holds for it; FilterError if it cannot be read or does not fit."""
-    rows = _Reader(table, condition).read()
+    rows = _Condition(table, condition).rows()
     return np.asarray(pc.fill_null(rows, fill_value=False).to_numpy(zero_copy_only=False))
 
 
@@ -52,144 +60,97 @@ def column_types(table: pa.Table) -> dict[str, str]:
     return {field.name: _kind(field.type) for field in table.schema}
 
 
-class _Reader:
-    """Reads a condition from left to right; each method returns a truth value, or a missing one, for each row."""
+class _Condition:
+    """A condition as an expression of Python, of which nothing is run: its tree says what to ask of the columns.
+
+    Columns have names of the form `_0` in it.
+    """
 
     def __init__(self, table: pa.Table, condition: str) -> None:
+        self._table, self._condition, self._names = table, condition.strip(), list[str]()
         if len(condition) > LONGEST:
             raise FilterError(f"the condition has {len(condition):,} characters, more than {LONGEST:,}")
-        self._table, self._condition, self._depth = table, condition.strip(), 0
-        self._end, self._kind, self._value = 0, "", ""
-        self._next()
 
-    def read(self) -> pa.Array:
-        rows = self._any()
-        if self._kind:
-            raise self._fault("'and', 'or' or the end is expected")
-        return rows
+    def rows(self) -> pa.Array:
+        """Return a truth value, or a missing one, for each row."""
+        text, end = "", 0
+        while end < len(self._condition):
+            match = _TOKEN.match(self._condition, end)
+            if match is None:
+                raise FilterError(f"the condition cannot be read from {self._condition[end:].strip()[:40]!r}")
+            text, end = f"{text} {self._in_python(str(match.lastgroup), match[0].strip())}", match.end()
+        try:
+            return self._holds(ast.parse(text.strip(), mode="eval").body)
+        except (SyntaxError, RecursionError, MemoryError):
+            raise self._fault("cannot be read; write COLUMN >= VALUE, combined by and, or, not") from None
 
-    def _any(self) -> pa.Array:
-        return self._combined("or", self._all, pc.or_kleene)
+    def _in_python(self, kind: str, found: str) -> str:
+        if kind == "text":
+            text = found[1:-1].replace("''", "'")
+            return f"({text!r})"  # two texts in parentheses are not joined
+        if kind == "quoted" or (kind == "word" and found.lower() not in _IN_PYTHON):
+            self._names.append(found.strip('"'))
+            return f"_{len(self._names) - 1}"
+        return _IN_PYTHON.get(found.lower(), found)
 
-    def _all(self) -> pa.Array:
-        return self._combined("and", self._one, pc.and_kleene)
+    def _holds(self, node: ast.expr) -> pa.Array:
+        match node:
+            case ast.BoolOp():
+                combine = pc.and_kleene if isinstance(node.op, ast.And) else pc.or_kleene
+                return reduce(combine, map(self._holds, node.values))
+            case ast.UnaryOp(op=ast.Not()):
+                return pc.invert(self._holds(node.operand))
+            case ast.BinOp(left=ast.Name() as name, op=ast.MatMult()):
+                return self._contained(*self._column(name), node.right)
+            case ast.Compare(left=ast.Name() as name, ops=[operator], comparators=[value]):
+                return self._compared(*self._column(name), operator, value)
+            case ast.Name():
+                found, column = self._column(node)
+                if pa.types.is_boolean(column.type):
+                    return column
+                raise self._fault(f"{found!r} is to be compared (=, !=, <, <=, >, >=, in, contains, is null)")
+        raise self._fault("a column is to be compared with a value")
 
-    def _combined(
-        self, word: str, read: Callable[[], pa.Array], combine: Callable[[pa.Array, pa.Array], pa.Array]
-    ) -> pa.Array:
-        parts = [read()]
-        while self._takes(word):
-            parts.append(read())
-        return reduce(combine, parts)
+    def _compared(self, name: str, column: pa.Array, operator: ast.cmpop, value: ast.expr) -> pa.Array:
+        if isinstance(operator, ast.Is | ast.IsNot):
+            if not (isinstance(value, ast.Constant) and value.value is None):
+                raise self._fault(f"{name!r} can be null or not null")
+            return pc.is_null(column) if isinstance(operator, ast.Is) else pc.is_valid(column)
+        if type(operator) in _COMPARE:
+            return _COMPARE[type(operator)](column, self._value(name, column.type, value))
+        values = (isinstance(value, ast.Tuple) and value.elts) or [value]
+        rows = reduce(pc.or_kleene, (pc.equal(column, self._value(name, column.type, each)) for each in values))
+        return pc.invert(rows) if isinstance(operator, ast.NotIn) else rows
 
-    def _one(self) -> pa.Array:
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            raise self._fault(f"more than {_DEEPEST} parentheses or 'not' lie within each other")
-        if self._takes("not"):
-            rows = pc.invert(self._one())
-        elif self._takes("("):
-            rows = self._any()
-            self._expect(")")
-        else:
-            rows = self._test()
-        self._depth -= 1
-        return rows
-
-    def _test(self) -> pa.Array:
-        name, column = self._column()
-        if self._kind == "sign" and self._value in _COMPARE:
-            return _COMPARE[self._taken()](column, self._literal(name, column.type))
-        if self._takes("is"):
-            is_not = self._takes("not")
-            self._expect("null")
-            return pc.is_valid(column) if is_not else pc.is_null(column)
-        if self._takes("contains"):
-            return self._contained(name, column)
-        is_not = self._takes("not")
-        if is_not or (self._kind == "word" and self._value.lower() == "in"):
-            self._expect("in")
-            rows = self._listed(name, column)
-            return pc.invert(rows) if is_not else rows
-        if not pa.types.is_boolean(column.type):
-            raise self._fault(f"a comparison of {name!r} is expected (=, !=, <, <=, >, >=, in, contains, is null)")
-        return column
-
-    def _listed(self, name: str, column: pa.Array) -> pa.Array:
-        self._expect("(")
-        equal = [pc.equal(column, self._literal(name, column.type))]
-        while self._takes(","):
-            equal.append(pc.equal(column, self._literal(name, column.type)))
-        self._expect(")")
-        return reduce(pc.or_kleene, equal)
-
-    def _contained(self, name: str, column: pa.Array) -> pa.Array:
+    def _contained(self, name: str, column: pa.Array, value: ast.expr) -> pa.Array:
         if not _is_list(column.type):
             if not _is_text(column.type):
                 raise self._fault(f"{name!r} holds {_kind(column.type)}: only texts and lists contain something")
-            return pc.match_substring(column, self._literal(name, column.type).as_py())
-        value = self._literal(name, column.type.value_type)
-        equal = pc.fill_null(pc.equal(pc.list_flatten(column), value), fill_value=False)
+            return pc.match_substring(column, self._value(name, column.type, value).as_py())
+        equal = pc.equal(pc.list_flatten(column), self._value(name, column.type.value_type, value))
         rows = np.zeros(len(column), np.bool_)
         rows[pc.list_parent_indices(column).filter(equal).to_numpy(zero_copy_only=False)] = True
         return pa.array(rows, mask=pc.is_null(column).to_numpy(zero_copy_only=False))
 
-    def _column(self) -> tuple[str, pa.Array]:
-        if self._kind not in ("word", "quoted") or (self._kind == "word" and self._value.lower() in _RESERVED):
-            raise self._fault("the name of a column is expected")
-        if self._value not in self._table.column_names:
+    def _column(self, node: ast.Name) -> tuple[str, pa.Array]:
+        name = self._names[int(node.id[1:])]
+        if name not in self._table.column_names:
             known = ", ".join(f"{name} ({kind})" for name, kind in column_types(self._table).items())
-            raise FilterError(f"there is no column {self._value!r}; the gallery has {known}")
-        name = self._taken()
+            raise FilterError(f"there is no column {name!r}; the gallery has {known}")
         return name, self._table[name].combine_chunks()
 
-    def _literal(self, name: str, kind: pa.DataType) -> pa.Scalar:
-        """Take a value that can be compared with those of a column."""
-        of, value = self._kind, self._value
-        word = value.lower()
+    def _value(self, name: str, kind: pa.DataType, node: ast.expr) -> pa.Scalar:
+        """Return a value that can be compared with those of a column."""
         try:
-            if of == "number" and _is_number(kind):
-                found = pa.scalar(float(value) if "." in value else int(value))
-            elif of == "text" and (_is_text(kind) or pa.types.is_temporal(kind)):
-                found = pa.scalar(value[1:-1].replace("''", "'")).cast(kind)
-            elif of == "word" and word in ("true", "false") and pa.types.is_boolean(kind):
-                found = pa.scalar(word == "true")
-            else:
-                raise self._fault(f"{name!r} holds {_kind(kind)}: such a value is expected")
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError) as error:
-            raise self._fault(f"{name!r} holds {_kind(kind)}: such a value is expected") from error
-        self._next()
-        return found
+            value = ast.literal_eval(node)
+            if any(fits(kind) for fits in _FITTING.get(type(value), ())):
+                return pa.scalar(value).cast(kind) if isinstance(value, str) else pa.scalar(value)
+        except (ValueError, OverflowError, NotImplementedError):  # pyarrow's errors among them
+            pass
+        raise self._fault(f"{name!r} holds {_kind(kind)}: such a value is expected")
 
-    def _takes(self, expected: str) -> bool:
-        """Go on if a word or sign comes next."""
-        is_next = self._kind in ("word", "sign") and self._value.lower() == expected
-        if is_next:
-            self._next()
-        return is_next
-
-    def _expect(self, expected: str) -> None:
-        if not self._takes(expected):
-            raise self._fault(f"{expected!r} is expected")
-
-    def _taken(self) -> str:
-        value = self._value
-        self._next()
-        return value
-
-    def _next(self) -> None:
-        if self._end == len(self._condition):
-            self._kind = self._value = ""
-            return
-        match = _TOKEN.match(self._condition, self._end)
-        if match is None:
-            raise FilterError(f"the condition cannot be read from {self._condition[self._end :].strip()[:40]!r}")
-        self._end, self._kind = match.end(), str(match.lastgroup)
-        self._value = match[self._kind]
-
-    def _fault(self, expected: str) -> FilterError:
-        found = f"got {self._value!r:.60}" if self._kind else "it ends"
-        return FilterError(f"the condition {self._condition[:80]!r}: {expected}, {found}")
+    def _fault(self, what: str) -> FilterError:
+        return FilterError(f"the condition {self._condition[:80]!r}: {what}")
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -215,4 +176,9 @@ _KINDS: dict[str, Callable[[pa.DataType], bool]] = {
     "numbers": _is_number,
     "true or false": pa.types.is_boolean,
     "dates": pa.types.is_temporal,
+}
+# The kinds of columns that a value can be compared with.
+_FITTING: dict[type, tuple[Callable[[pa.DataType], bool], ...]] = {
+    **dict.fromkeys((int, float), (_is_number,)),
+    **{str: (_is_text, pa.types.is_temporal), bool: (pa.types.is_boolean,)},
 }
