@@ -17,18 +17,17 @@ from tests.pipelines.registry.test_pretrained import TEXTS, photos  # noqa: F401
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 
 LIGHT = """
-import sys, time
-started = time.process_time()
+import sys
 import vse
 heavy = {"torch", "transformers", "mlflow", "ray", "torchvision", "pandas"} & set(sys.modules)
-print(heavy, time.process_time() - started < 1)
+print(heavy)
 """
 
 
-def test_importing_it_takes_less_than_a_second_and_no_torch() -> None:
+def test_importing_it_loads_nothing_heavy() -> None:
     paths = {"PYTHONPATH": ":".join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True, env=paths)
-    assert done.stdout == "set() True\n"
+    assert done.stdout == "set()\n"
 
 
 def test_photographs_of_a_pretrained_model_are_indexed_and_found(photos: Path, tmp_path: Path) -> None:  # noqa: F811
