@@ -75,6 +75,7 @@ def test_every_figure_search_and_preset_of_the_papers_is_on_the_page() -> None:
         "hgr_infty",
         "mv_vse_release",
         "small_data",
+        "univse_matched",
         "vse_2ad_release",
         "vse_2ad_release_bert",
         "vse_infty_video",

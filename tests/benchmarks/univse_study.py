@@ -44,6 +44,7 @@ SHORT = (
     "training.size_augmentation=none",
     "training.checkpoint_minutes=2",
 )
+PROTOCOLS = ("dependencies", "components", "attack")
 UNIVSE = "flickr8k_univse"
 SENTENCES = ("model.text.directions=1", "model.text.pooling={name: last}", "model.text.start=orthogonal_bias")
 IMAGE = ("model.image.center=true", "loss.negatives_from=captions")
@@ -126,7 +127,7 @@ def measure(config: PipelineConfig, directory: Path, out: Path) -> dict[str, Any
     graphs = {split: directory / split / "graphs" for split in IMAGES}
     model = max(out.glob("best-*"))
     embedded = embed_split(config, directory / config.dataset.eval_split / "features", graphs, model)
-    for protocol in ("components", "dependencies", "attack"):
+    for protocol in PROTOCOLS:
         result["metrics"] |= evaluate_captions(config, graphs, protocol, embedded, out).metrics
     return result
 

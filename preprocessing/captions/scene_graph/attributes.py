@@ -4,7 +4,13 @@ from preprocessing.captions.graph import Attribute, AttributeKind
 from preprocessing.captions.scene_graph.arguments import Arguments
 from preprocessing.captions.scene_graph.collapse import QUANTIFIER
 from preprocessing.captions.scene_graph.lexicon import LEXICON
-from preprocessing.captions.scene_graph.objects import hyphenated_word, is_denied, is_hyphenated, is_property
+from preprocessing.captions.scene_graph.objects import (
+    hyphenated_word,
+    is_denied,
+    is_hyphenated,
+    is_property,
+    part_before,
+)
 from preprocessing.captions.scene_graph.tree import SUBJECTS, Tree
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
@@ -82,13 +88,15 @@ def _is_material(tree: Tree, token: int) -> bool:
 
 
 def _belongs_to_next(tree: Tree, token: int) -> bool:
-    """Return whether it says no more than the word behind it: "light blue", "long-haired", "brightly colored"."""
+    """Return whether it is told with the word behind it: "light blue", "long-haired", "brightly colored"."""
     word, following = tree.words[token], tree.words[token + 1 : token + 2]
     shade = tree.lemmas[token] in LEXICON["shades"] and not LEXICON["colours"].isdisjoint(
         tree.lemmas[token + 1 : token + 2]
     )
     adverb = word.endswith("ly") and "adjective" not in load_taxonomy().kinds(word)
-    return shade or adverb or (following == ["-"] and token + 2 < len(tree.words))
+    if shade or adverb or (following == ["-"] and token + 2 < len(tree.words)):
+        return True
+    return token + 1 < len(tree.words) and part_before(tree, token + 1) == token
 
 
 def _is_predicative(tree: Tree, role: list[str], token: int) -> bool:

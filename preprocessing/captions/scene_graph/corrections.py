@@ -17,6 +17,11 @@ def correct(tree: Tree) -> None:
     stick" the man holds it, in "a man in a hat holding a stick" too; in "a boat on a river with hills in the
     background" the hills are there; in "a table full of food" the table is full; "a man in a suit jumps" jumps.
     """
+    for token, word in enumerate(tree.words):
+        if word == "in":
+            _verb_behind_colours(tree, token)
+        elif tree.labels[token] == "acl" and tree.upos[token] == "VERB":
+            _place_taken_for_verb(tree, token)
     for token, children in enumerate(tree.children):
         if children and tree.is_noun(token):
             _verb_taken_for_noun(tree, token)
@@ -101,6 +106,58 @@ def _verb_taken_for_noun(tree: Tree, token: int) -> None:
         while tree.heads[head] >= 0:
             head = tree.heads[head]
         tree.heads[token], tree.labels[token] = head, "conj" if tree.is_predicate(head) else "acl"
+    tree.link()
+
+
+def _verb_behind_colours(tree: Tree, case: int) -> None:
+    """Make a verb of "play" in "men in white and red play soccer", which the parser takes for what is white and red.
+
+    An article would tell a noun from it ("in a red race car"). The noun at the root is its subject, what it was
+    compounded with its object, and what stands behind it hangs on it.
+    """
+    words, verb = tree.words, case + 1
+    while verb < len(words) and (
+        words[verb] in LEXICON["colours"] or (verb > case + 1 and words[verb] in (",", "and"))
+    ):
+        verb += 1
+    host = tree.heads[case]
+    if verb in (case + 1, len(words)) or words[verb] not in LEXICON["acts"] or host not in (verb, tree.heads[verb]):
+        return
+    wearer = tree.heads[host]
+    root = wearer
+    while root >= 0 and tree.heads[root] >= 0 and (tree.is_noun(root) or tree.labels[root] == "acl"):
+        root = tree.heads[root]
+    if root < 0 or not tree.is_noun(root) or tree.is_clause(root):
+        return
+    colour, old = case + 1, (wearer, root)
+    tree.heads[colour], tree.labels[colour], tree.heads[case] = wearer, tree.labels[host], colour
+    for token in range(colour + 1, verb):
+        tree.heads[token] = colour
+        tree.labels[token] = "flat" if words[token] in LEXICON["colours"] else tree.labels[token]
+    tree.upos[verb], tree.features[verb] = "VERB", frozenset({"VerbForm=Fin"})
+    tree.heads[verb], tree.labels[verb] = tree.heads[root], "root"
+    tree.heads[root], tree.labels[root] = verb, "nsubj"
+    for token in range(verb + 1, len(words)):
+        if token == host:
+            tree.heads[token], tree.labels[token] = verb, "obj"
+        elif tree.heads[token] in (*old, verb) or (tree.heads[token] == host and token > host):
+            tree.heads[token] = verb
+            tree.labels[token] = "obl" if tree.labels[token] == "nmod" else tree.labels[token]
+    tree.link()
+
+
+def _place_taken_for_verb(tree: Tree, token: int) -> None:
+    """Make a noun of the participle in "a restaurant setting": WordNet knows it as a place alone."""
+    noun, taxonomy = token - 1, load_taxonomy()
+    names = taxonomy.kinds(tree.words[token]) == {"noun"} and taxonomy.same_category(tree.words[token], "place")
+    if not names or not tree.is_noun(noun) or tree.children[token]:
+        return
+    tree.upos[token], tree.features[token], tree.lemmas[token] = "NOUN", frozenset({"Number=Sing"}), tree.words[token]
+    tree.heads[token], tree.labels[token] = tree.heads[noun], tree.labels[noun]
+    for child in tree.children[noun]:
+        if child < noun:
+            tree.heads[child] = token
+    tree.heads[noun], tree.labels[noun] = token, "compound"
     tree.link()
 
 

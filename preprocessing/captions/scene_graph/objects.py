@@ -85,8 +85,20 @@ def modifier_start(tree: Tree, token: int) -> int:
 
 
 def hyphenated_word(tree: Tree, token: int) -> str:
-    """Return the word with all parts before it that hyphens join to it."""
-    return "".join(tree.words[modifier_start(tree, token) : token + 1])
+    """Return the word with all parts before it that hyphens join to it, or should ("long haired")."""
+    before = part_before(tree, token)
+    word = "".join(tree.words[modifier_start(tree, token) : token + 1])
+    return word if before < 0 else f"{tree.words[before]}-{word}"
+
+
+def part_before(tree: Tree, token: int) -> int:
+    """Return the word that a missing hyphen would join to "haired" or "sized", or -1."""
+    before = token - 1
+    if before < 0 or tree.words[token] not in LEXICON["of_parts"]:
+        return -1
+    word = tree.words[before]
+    modifies = tree.labels[before] in ("amod", "compound") and word != "-" and not word.endswith("ly")
+    return before if modifies and tree.heads[before] in (token, tree.heads[token]) else -1
 
 
 def name_tokens(tree: Tree, token: int) -> list[int]:

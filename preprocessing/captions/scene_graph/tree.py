@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ _KEPT_SUBTYPES = frozenset({"nsubj:pass", "obl:agent", "nmod:poss", "acl:relcl",
 _SCHEMES = yaml.safe_load(Path(__file__).with_name("schemes.yaml").read_text(encoding="utf-8"))
 _SUBTYPES: dict[str, str] = _SCHEMES["subtypes"]
 _FEATURES_OF_TAG: dict[str, list[str]] = _SCHEMES["features_of_tag"]
+_ATTRIBUTES = ["HEAD", "ORTH", "LEMMA", "POS", "TAG", "DEP", "MORPH"]
 _GENITIVE_MARKERS = frozenset({"'s", "'", "’s", "’"})
 
 
@@ -137,23 +139,32 @@ _PARTS_OF_PREPOSITION = frozenset({"fixed", "det", "amod", "compound", "nummod",
 
 def read_tree(doc: Doc) -> Tree:
     """Read the parse of a spaCy ``Doc``, but for the subtypes that no rule needs."""
-    heads = [_NO_TOKEN if token.head == token else token.head.i for token in doc]
-    features = [frozenset((*token.morph, *_FEATURES_OF_TAG.get(token.tag_, ()))) for token in doc]
+    # As arrays: a Token object for each word and attribute takes half the time of all rules.
+    columns, name = doc.to_array(_ATTRIBUTES).T.reshape(len(_ATTRIBUTES), -1), doc.vocab.strings
+    words, lemmas, upos, tags, labels, morphs = ([name[key] for key in column] for column in columns[1:].tolist())
+    offsets = columns[0].astype("int64").tolist()
+    heads = [token + offset if offset else _NO_TOKEN for token, offset in enumerate(offsets)]
     tree = Tree(
-        words=[token.text.lower() for token in doc],
-        lemmas=[token.lemma_.lower() for token in doc],
-        upos=[token.pos_ for token in doc],
-        features=features,
+        words=[word.lower() for word in words],
+        lemmas=[lemma.lower() for lemma in lemmas],
+        upos=upos,
+        features=[_features(*both) for both in zip(morphs, tags, strict=True)],
         sentences=_cut_cycles(heads),
         heads=heads,
-        labels=[_plain(token.dep_) for token in doc],
-        subtyped=any(":" in token.dep_ for token in doc),
+        labels=[_plain(label) for label in labels],
+        subtyped=any(":" in label for label in labels),
     )
     _refine_labels(tree)
-    _refine_nouns(tree, [token.tag_ for token in doc])
+    _refine_nouns(tree, tags)
     return tree
 
 
+@cache
+def _features(morph: str, tag: str) -> frozenset[str]:
+    return frozenset((*filter(None, morph.split("|")), *_FEATURES_OF_TAG.get(tag, ())))
+
+
+@cache
 def _plain(label: str) -> str:
     if label in _KEPT_SUBTYPES:
         return label
@@ -187,6 +198,8 @@ def _refine_nouns(tree: Tree, tags: list[str]) -> None:
             noun = tags[token] in ("NN", "NNS") or (token == 0 and tree.words[1:2] in (["of"], ["from"]))
             if noun and not tree.has_child(token, _VERB_CHILDREN):
                 tree.upos[token] = "NOUN"
+        elif upos == "ADJ" and tree.labels[token] == "amod" and load_taxonomy().kinds(tree.lemmas[token]) == {"noun"}:
+            tree.upos[token], tree.labels[token] = "NOUN", "compound"  # "jungle gym"
         elif _is_untold_plural(tree, token, tags[token]):
             tree.lemmas[token] = tree.lemmas[token].removesuffix("s")
             tree.features[token] |= {"Number=Plur"}

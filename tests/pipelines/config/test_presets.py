@@ -87,6 +87,7 @@ def test_every_preset_is_checked_here() -> None:
         "dual_encoder",
         "small_data",
         "univse",
+        "univse_matched",
         "vse_c",
     }
 
