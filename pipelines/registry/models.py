@@ -8,10 +8,11 @@ of the digests of all their files. MLflow keeps copies of them with the code tha
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageError
@@ -69,34 +70,22 @@ def find_registered(client: MlflowClient, name: str, fingerprint: str) -> Regist
     return None
 
 
-def _resolved(client: MlflowClient, reference: str) -> tuple[str, str]:
-    match = _REFERENCE.fullmatch(reference.removeprefix("models:/"))
-    if match is None:
-        raise RegistryError(f"cannot read {reference!r} as a model: write NAME, NAME@ALIAS or NAME/VERSION")
-    name, alias, number = match["name"], match["alias"], match["version"]
-    versions = [int(version.version) for version in _versions(client, name)]
-    if not versions:
-        names = ", ".join(sorted(model.name for model in client.search_registered_models())) or "none"
-        raise RegistryError(f"{name!r} is not a registered model; registered models: {names}")
-    if number is not None:
-        if int(number) not in versions:
-            known = ", ".join(map(str, sorted(versions)))
-            raise RegistryError(f"model {name!r} has no version {number}; its versions: {known}")
-        return f"{name}/{int(number)}", ""
-    aliases = client.get_registered_model(name).aliases
-    if alias is None:
-        return _meaning(name, versions, aliases)
-    if alias not in aliases:
-        known = ", ".join(sorted(aliases)) or "none"
-        raise RegistryError(f"model {name!r} has no alias {alias!r}; its aliases: {known}")
-    return f"{name}/{aliases[alias]}", f"the {alias}"
+def _registered(reference: str, name: str, tracking_uri: str) -> tuple[Mapping[int, str], Mapping[str, int]]:
+    """Return the versions of a registered model, each with its location or "", and its aliases.
 
-
-def _meaning(name: str, versions: Sequence[int], aliases: Mapping[str, str | int]) -> tuple[str, str]:
-    """Return the version, of those newest first, that a name alone means, and why."""
-    if CHAMPION in aliases:
-        return f"{name}/{aliases[CHAMPION]}", "the champion"
-    return f"{name}/{versions[0]}", "the newest version, as there is no champion"
+    A database on this machine is read without MLflow, which takes seconds to import. Raises RegistryError.
+    """
+    database = _database(tracking_uri)
+    if database is not None and (found := read_versions(database, name)) and found[0]:
+        return found
+    client = _client(tracking_uri)
+    with named_outages(tracking_uri, f"find the model {reference!r}", RegistryError):
+        versions = {int(version.version): "" for version in _versions(client, name)}
+        if not versions:
+            names = ", ".join(sorted(model.name for model in client.search_registered_models())) or "none"
+            raise RegistryError(f"{name!r} is not a registered model; registered models: {names}")
+        aliases = client.get_registered_model(name).aliases
+        return versions, {alias: int(version) for alias, version in aliases.items()}
 
 
 def current_version(reference: str, tracking_uri: str) -> tuple[str, str]:
@@ -108,9 +97,24 @@ def current_version(reference: str, tracking_uri: str) -> tuple[str, str]:
     Raises RegistryError if MLflow does not answer, or this model, alias or version does not exist; the message lists
     those that do.
     """
-    client = _client(tracking_uri)
-    with named_outages(tracking_uri, f"find the model {reference!r}", RegistryError):
-        return _resolved(client, reference)
+    match = _REFERENCE.fullmatch(reference.removeprefix("models:/"))
+    if match is None:
+        raise RegistryError(f"cannot read {reference!r} as a model: write NAME, NAME@ALIAS or NAME/VERSION")
+    name, alias, number = match["name"], match["alias"], match["version"]
+    versions, aliases = _registered(reference, name, tracking_uri)
+    if number is not None:
+        if int(number) not in versions:
+            known = ", ".join(map(str, sorted(versions)))
+            raise RegistryError(f"model {name!r} has no version {number}; its versions: {known}")
+        return f"{name}/{int(number)}", ""
+    if alias is None:
+        if CHAMPION in aliases:
+            return f"{name}/{aliases[CHAMPION]}", "the champion"
+        return f"{name}/{max(versions)}", "the newest version, as there is no champion"
+    if alias not in aliases:
+        known = ", ".join(sorted(aliases)) or "none"
+        raise RegistryError(f"model {name!r} has no alias {alias!r}; its aliases: {known}")
+    return f"{name}/{aliases[alias]}", f"the {alias}"
 
 
 def newer_version(pinned: str, tracking_uri: str) -> str:
@@ -121,9 +125,7 @@ def newer_version(pinned: str, tracking_uri: str) -> str:
     name, separator, _ = pinned.partition("/")
     if not separator or pinned.startswith((*_PATHS, PRETRAINED)):
         return ""
-    database = _database(tracking_uri)
-    found = read_versions(database, name) if database is not None else None
-    current, reason = _meaning(name, *found) if found and found[0] else current_version(name, tracking_uri)
+    current, reason = current_version(name, tracking_uri)
     return "" if current == pinned else f"{pinned} is used; {name} now means {current}, {reason}"
 
 
@@ -233,6 +235,11 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
 
 
 def _fetched(pinned: str, tracking_uri: str) -> Path:
+    name, _, version = pinned.rpartition("/")
+    location = _registered(pinned, name, tracking_uri)[0].get(int(version), "")
+    here = Path(unquote(location.removeprefix("file://"))) / "artifacts"
+    if here.is_absolute() and here.is_dir():
+        return here
     import mlflow
 
     with named_outages(tracking_uri, f"fetch the model {pinned!r}", RegistryError):

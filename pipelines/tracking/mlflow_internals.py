@@ -49,18 +49,20 @@ def monitored(run_id: str, address: str) -> Iterator[None]:
         monitor.finish()
 
 
-def read_versions(database: Path, name: str) -> tuple[list[int], dict[str, int]] | None:
-    """Return the versions of a registered model, newest first, and its aliases, from a database on this machine.
+def read_versions(database: Path, name: str) -> tuple[dict[int, str], dict[str, int]] | None:
+    """Return the versions of a registered model with the addresses of their files, and its aliases, from a database.
 
     A search would otherwise mostly wait for MLflow to be imported. None if the tables are not those that we know. Would
     be replaced by: an `MlflowClient` that is imported in a tenth of a second.
     """
-    versions = "SELECT version FROM model_versions WHERE name = ? AND current_stage != 'Deleted_Internal'"
+    versions = (
+        "SELECT version, coalesce(storage_location, '') FROM model_versions "
+        "WHERE name = ? AND current_stage != 'Deleted_Internal'"
+    )
     aliases = "SELECT alias, version FROM registered_model_aliases WHERE name = ?"
     try:
         with closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as connection:
-            found = sorted((version for (version,) in connection.execute(versions, (name,))), reverse=True)
-            return found, dict(connection.execute(aliases, (name,)))
+            return dict(connection.execute(versions, (name,))), dict(connection.execute(aliases, (name,)))
     except sqlite3.Error:
         return None
 

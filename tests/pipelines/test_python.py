@@ -30,6 +30,21 @@ def test_importing_it_loads_nothing_heavy() -> None:
     assert done.stdout == "set()\n"
 
 
+SEARCH = """
+import sys
+import vse
+print(len(vse.load(sys.argv[1]).search("a red ring", k=3)))
+print({"transformers", "mlflow", "ray", "torchvision", "pandas"} & set(sys.modules))
+"""
+
+
+def test_a_search_by_text_loads_what_the_text_needs_alone(tmp_path: Path) -> None:
+    bundle, paths = write_tiny_bundle(tmp_path / "bundle"), {"PYTHONPATH": ":".join(filter(None, sys.path))}
+    command = [sys.executable, "-c", SEARCH, str(bundle)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=paths)
+    assert done.stdout == "3\nset()\n"
+
+
 def test_photographs_of_a_pretrained_model_are_indexed_and_found(photos: Path, tmp_path: Path) -> None:  # noqa: F811
     model = vse.load(f"hf:{write_dual_encoder(tmp_path / 'clip', 'clip', TEXTS)}")
     files = sorted(photos.iterdir())

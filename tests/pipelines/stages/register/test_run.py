@@ -11,7 +11,7 @@ import pytest
 from mlflow import MlflowClient
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.registry.models import FINGERPRINT_TAG, MODEL_CARD
+from pipelines.registry.models import FINGERPRINT_TAG, MODEL_CARD, find_bundle
 from pipelines.runtime.stage import MANIFEST, Plans, StageDir, StageError
 from pipelines.stages.register import plan as register
 from pipelines.stages.register import run as register_run
@@ -79,6 +79,7 @@ def test_register_makes_one_version(config: PipelineConfig, upstream: Plans) -> 
     assert version.description == (register.plan(config, upstream).directory / MODEL_CARD).read_text()
     assert "| RSUM | 321.5 |" in version.description
     assert MODEL_CARD in [file.path for file in client.list_artifacts(version.run_id)]
+    assert (find_bundle("tiny", config.tracking_uri)[1] / MODEL_CARD).read_text() == version.description
 
 
 def test_register_that_was_killed_before_its_manifest_makes_no_second_version(
