@@ -80,5 +80,4 @@ bench: $(STAMP)  ## the benchmarks of speed, and the published tables; results i
 	set -e; for name in reader training extraction parsing pooling gpo_study evaluation efficiency tables; do $(BIN)/python tests/benchmarks/$$name.py; done
 
 ui: $(STAMP)  ## MLflow's pages over the runs in VSE_WORK_DIR, on UI_PORT
-	MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow server --workers 1 \
-		--port $(UI_PORT) --backend-store-uri sqlite:///$(VSE_WORK_DIR)/mlflow.db --default-artifact-root $(VSE_WORK_DIR)/mlartifacts
+	VSE_WORK_DIR=$(VSE_WORK_DIR) $(BIN)/python pipelines/ui.py --port $(UI_PORT)

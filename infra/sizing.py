@@ -123,7 +123,7 @@ def rows(load: Workload) -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table for the data set that the command line describes."""
-    parser = CommandParser(prog="python -m infra.sizing", description="Estimate what a data set takes.")
+    parser = CommandParser(prog="python -m infra.sizing")
     parser.add_argument("--images", type=_count, required=True, metavar="N")
     parser.add_argument("--captions-per-image", type=_count, default=5, metavar="N")
     parser.add_argument("--feature", type=_shape, default=(36, 2048), metavar="ROWSxWIDTH", help="default: 36x2048")

@@ -68,6 +68,11 @@ class TableDataset(DatasetSettings):
     caption_column: str | tuple[str, ...] = Field(
         "caption", description="name of the captions' column, or of several; a value may be a list of captions"
     )
+    split_column: str | None = Field(
+        None,
+        exclude_if=lambda column: column is None,
+        description="column with the split of each row, of tables that hold several splits",
+    )
     share_seed: Int = Field(
         0, ge=0, exclude_if=lambda seed: seed == 0, description="another seed, other images in the shares"
     )
@@ -82,7 +87,10 @@ class TableDataset(DatasetSettings):
         return next(table for table in (self.tables[split], *self.tables.values()) if parse_share(table) is None)
 
     def _misfits(self) -> Iterator[str]:
-        if None not in map(parse_share, self.tables.values()):
+        shares = [parse_share(table) is not None for table in self.tables.values()]
+        if self.split_column and any(shares):
+            yield "split_column: has no effect on shares, which are of all rows; leave one of the two out"
+        if all(shares):
             yield "tables: all splits are shares; name the table of one of them"
 
 

@@ -8,7 +8,7 @@ from pipelines.config.training import EVALUATION_PROTOCOLS
 from pipelines.evaluation import NAME
 from pipelines.registry.models import check_model
 from pipelines.registry.pretrained import PREFIX, require_pretrained, zero_shot_config
-from pipelines.runtime.cli import make_parser, number_in, say
+from pipelines.runtime.cli import file_or_packaged, make_parser, number_in, say
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.runner import run_stages
 
@@ -61,7 +61,10 @@ def compare_main() -> None:
     parser.add_argument("first", metavar="MODEL", help=_MODEL)
     parser.add_argument("second", metavar="OTHER", help=f"the model to compare with: {_MODEL}")
     parser.add_argument(
-        "--second-config", type=Path, metavar="FILE", help="data and features of the other model (default: --config)"
+        "--second-config",
+        type=file_or_packaged("data"),
+        metavar="FILE",
+        help="data and features of the other model (default: --config)",
     )
     parser.add_argument("--split", help="split to compare on instead of dataset.eval_split")
     options = parser.parse_args()

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from pipelines.config import PipelineConfig, load_config
 from pipelines.paper_figures import of_models, of_runs, of_searches
 from pipelines.paper_figures.registered_model import RegisteredModel
-from pipelines.runtime.cli import CommandParser, add_config_options
+from pipelines.runtime.cli import CommandParser, add_config_options, file_or_packaged
 from pipelines.runtime.stage import disk_errors, fingerprint
 from pipelines.tracking import PipelineRuns
 from pipelines.tuning.space import load_search
@@ -120,7 +120,9 @@ def _parser() -> argparse.ArgumentParser:
         add_config_options(child)
         child.add_argument("--output", type=Path, metavar="FOLDER", help="where to write (default: in work_dir)")
         if figure.takes == "search":
-            child.add_argument("--search", required=True, type=Path, metavar="FILE", help="YAML file of the search")
+            child.add_argument(
+                "--search", required=True, type=file_or_packaged("searches"), metavar="FILE", help="search"
+            )
         elif figure.takes == "models":
             child.add_argument("--model", required=True, action="append", metavar="MODEL", help=f"{known} (repeatable)")
         else:

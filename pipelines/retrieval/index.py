@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     own.add_argument("--name", type=gallery_folder, metavar="GALLERY", help="name of the gallery", dest="folder")
     own.add_argument("--model", help=f"{MODELS}; default: the one that the gallery has")
     add_tracking_option(own)
-    images = "folder (local or s3://), or table with a column `image` (.csv, .tsv, .parquet)"
+    images = "folder (local or s3://), or table with a column `image` (.csv, .tsv, .jsonl, .parquet)"
     own.add_argument("--images", type=_address, metavar="ADDRESS", help=f"{images}; default: those of the gallery")
     own.add_argument("--actors", type=number_in(int, 1), help="processes with the model (default 1)")
     own.add_argument("--delete", action="store_true", help="delete the gallery; the images stay")

@@ -1,6 +1,7 @@
 """The command line that the scripts share: `--config`, `--set`, `--dry-run`, messages for errors, and tables."""
 
 import argparse
+import difflib
 import io
 import logging
 import math
@@ -35,7 +36,8 @@ _INTERNAL = 70
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 # Width of tables in a log, for want of a terminal to ask.
 _LOG_COLUMNS = 180
-_SCRIPT = re.compile(r"python pipelines/(\w+)\.py")
+_SCRIPT = re.compile(r"python (?:pipelines/|-m infra\.)(\w+)(?:\.py)?")
+_CONFIG = Path(__file__).resolve().parents[1] / "config"
 
 Number = TypeVar("Number", int, float)
 
@@ -96,10 +98,34 @@ def config_parser() -> argparse.ArgumentParser:
 
 def add_config_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that name a configuration."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file (default: generated scenes)")
+    help_ = "YAML file, or one that comes with the package (default: scenes)"
+    parser.add_argument("--config", type=file_or_packaged("data"), metavar="FILE", help=help_)
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key: training.epochs=5 (repeatable)"
     )
+
+
+def packaged(folder: str) -> dict[str, Path]:
+    """Return the files by name that come with the package in a folder: data, presets, searches."""
+    return {path.stem: path for path in sorted((_CONFIG / folder).glob("[!_]*.yaml"))}
+
+
+def file_or_packaged(folder: str) -> Callable[[str], Path]:
+    """Return the `type=` of an option that takes a file, or the name of one that comes with the package."""
+
+    def read(text: str) -> Path:
+        path, there = Path(text), packaged(folder)
+        if path.exists() or path.suffix or len(path.parts) > 1:
+            return path
+        if text not in there:
+            close = difflib.get_close_matches(text, there, n=1)
+            meant = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(there)}"
+            raise argparse.ArgumentTypeError(
+                f"there is no file {text[:80]!r}, and none of that name in the package{meant}"
+            )
+        return there[text]
+
+    return read
 
 
 def run_command(command: Callable[[], int | None]) -> NoReturn:

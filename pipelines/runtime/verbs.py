@@ -5,18 +5,14 @@ import ast
 import runpy
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 from pipelines.runtime.cli import CommandParser, run_command
-from pipelines.runtime.commands import Caller
-
-_SCRIPTS = Path(__file__).resolve().parents[1]
+from pipelines.runtime.commands import Caller, scripts
 
 
 def verbs() -> dict[str, str]:
     """Return the verbs in alphabetical order, each with the first line of its script's docstring."""
-    scripts = sorted(path for path in _SCRIPTS.glob("*.py") if not path.name.startswith("_"))
-    texts = {path.stem: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "" for path in scripts}
+    texts = {verb: ast.get_docstring(ast.parse(path.read_text())) or "" for verb, path in scripts().items()}
     return {verb: text.partition("\n")[0] for verb, text in texts.items()}
 
 
@@ -37,8 +33,9 @@ def _main() -> None:
 def _run(verb: str, arguments: list[str]) -> None:
     Caller.is_vse = True
     sys.argv[1:] = arguments
-    sys.path.insert(0, str(_SCRIPTS))  # as Python does for a script
-    runpy.run_path(str(_SCRIPTS / f"{verb}.py"), run_name="__main__")
+    script = scripts()[verb]
+    sys.path.insert(0, str(script.parent))  # as Python does for a script
+    runpy.run_path(str(script), run_name="__main__")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -12,8 +12,10 @@ from rich.table import Table
 from pipelines import plugins
 from pipelines.config import PipelineConfig, load_config
 from pipelines.reporting.run import read_manifest, report_path
+from pipelines.retrieval.options import default_tracking_uri
 from pipelines.runtime import cluster
 from pipelines.runtime.cli import console, make_parser, run_command
+from pipelines.runtime.commands import command
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import Plans, StageError, StagePlan, StageReport, disk_errors, fingerprint
 from pipelines.schema.error import ConfigError
@@ -166,7 +168,7 @@ def _run(
             for check in filter(None, checks):
                 check(config)
         runs = PipelineRuns(config.experiment, identity, within=within)
-        with runs, runs.parent as parent, parent.system_metrics():
+        with runs, runs.parent as parent:
             parent.log_params(config.model_dump(mode="json"))
             parent.set_tags({f"vse.{name}.fingerprint": plan.fingerprint for name, plan in planned.items()})
             for name in planned:
@@ -176,7 +178,9 @@ def _run(
                     outcomes.append(_run_stage(config, name, plans, runs))
                     if log_headlines := known_stages()[name].log_headlines:
                         log_headlines(config, plans[name], parent)
-                    parent.describe("\n".join(f"- **{each.name}**: {each.summary}" for each in outcomes))
+                    parent.describe(
+                        "\n".join(f"- **{each.name}**: {each.summary}" for each in _headlines_first(outcomes))
+                    )
             if any(known_stages()[name].is_reported for name in names):
                 start = time.monotonic()
                 outcomes.append(_reported(_write_report(config, identity, plans), time.monotonic() - start))
@@ -185,6 +189,11 @@ def _run(
         if not was_connected:
             cluster.disconnect()
     return outcomes, plans
+
+
+def _headlines_first(outcomes: Sequence[StageReport]) -> list[StageReport]:
+    stages = known_stages()
+    return sorted(outcomes, key=lambda each: not stages[each.name].is_reported)
 
 
 def _run_stage(config: PipelineConfig, name: str, plans: dict[str, StagePlan], runs: PipelineRuns) -> StageReport:
@@ -234,4 +243,5 @@ def _mlflow_address(config: PipelineConfig, identity: str) -> str:
     page = recorded_run_url(config.experiment, identity) or config.tracking_uri
     if not config.tracking_uri.startswith("sqlite:"):
         return page
-    return f"{page} (served by: mlflow server --backend-store-uri {config.tracking_uri})"
+    default = [] if config.tracking_uri == default_tracking_uri() else ["--tracking-uri", config.tracking_uri]
+    return f"{page} (served by: {command('ui', *default)})"

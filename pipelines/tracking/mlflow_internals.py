@@ -21,6 +21,13 @@ DATASET_CONTEXT = "mlflow.data.context"
 # Would be replaced by: a parameter of `MlflowClient.create_experiment`.
 TRAINING_EXPERIMENT = {"mlflow.experimentKind": "custom_model_development"}
 
+# The query of an address of MLflow's pages that shows them for training models, not for agents, whatever was chosen
+# before. Would be replaced by: a setting of the server.
+TRAINING_VIEW = "workflowType=machine_learning"
+
+# Where a server started on this machine shows its pages.
+PAGES = "http://127.0.0.1:5000"
+
 
 def quiet_database_setup() -> None:
     """Keep the tables of a new database, which MLflow announces one by one, out of the terminal.
@@ -73,5 +80,5 @@ def run_page(uri: str, experiment_id: str, run_id: str) -> str:
     Would be replaced by: a method of `MlflowClient` that returns it.
     """
     is_server = uri.startswith(("http://", "https://"))
-    server = SecretAddress(uri).without_user.rstrip("/") if is_server else "http://127.0.0.1:5000"
-    return f"{server}/#/experiments/{experiment_id}/runs/{run_id}"
+    server = SecretAddress(uri).without_user.rstrip("/") if is_server else PAGES
+    return f"{server}/#/experiments/{experiment_id}/runs/{run_id}?{TRAINING_VIEW}"

@@ -10,7 +10,7 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,13 @@ class Tracker:
         """
         self._pending.models.append(LoggedModel(name=name, metrics=_checked(metrics, step), data=data))
         self.flush()
+
+    def link_model(self, model_id: str) -> None:
+        """Show a model that another run has logged among what this run has made; left out if MLflow is away."""
+        from mlflow.entities import LoggedModelOutput
+
+        with suppress(*outages()):
+            self._client.log_outputs(self.run_id, [LoggedModelOutput(model_id, 0)])
 
     def system_metrics(self) -> AbstractContextManager[None]:
         """Log the load of this machine, every ten seconds: ``system/cpu_utilization_percentage`` and others."""

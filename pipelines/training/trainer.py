@@ -300,11 +300,15 @@ class Trainer:
         if self._is_sharded:
             forget_gathered(self.model)
         self.progress = replace(self.progress, epoch=epoch + 1, step=0, history=(*self.progress.history, metrics))
+        is_best = self.progress.best_epoch == epoch
         if self.tracker is not None:
             named = {f"{self.settings.eval_split}/{name}": value for name, value in metrics.items()}
             self.tracker.log_metrics({"epoch": finished}, step)
-            self.tracker.log_model(f"epoch-{finished:03d}", named, step, self.evaluated)
-        self._save(step, is_best=self.progress.best_epoch == epoch)
+            if is_best:
+                self.tracker.log_model("best", named, step, self.evaluated)
+            else:
+                self.tracker.log_metrics(named, step)
+        self._save(step, is_best)
         self.on_epoch(metrics)
 
     def _save(self, step: int, is_best: bool = False) -> None:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime import cluster
-from pipelines.runtime.cli import console, make_parser
+from pipelines.runtime.cli import console, file_or_packaged, make_parser
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import StageDir, StageError, check_output, fingerprint
 from pipelines.stages.preflight import check_before_start
@@ -27,7 +27,8 @@ BEST, TABLE = "best.yaml", "trials.csv"
 def main() -> None:
     """Read the command line and search."""
     parser = make_parser()
-    parser.add_argument("--search", type=Path, required=True, metavar="FILE", help="YAML file of the search")
+    help_ = "YAML file of the search, or one that comes with the package"
+    parser.add_argument("--search", type=file_or_packaged("searches"), required=True, metavar="FILE", help=help_)
     parser.add_argument(
         "--search-set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the search"
     )

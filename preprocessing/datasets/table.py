@@ -46,6 +46,7 @@ class TableDataset:
         image_column: name of the images' column.
         caption_column: name of the captions' column, or of several.
         share_seed: another one, other images in the shares.
+        split_column: name of a column with the split of each row, of tables that hold several.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class TableDataset:
         image_column: str = "image",
         caption_column: str | Sequence[str] = "caption",
         share_seed: int = 0,
+        split_column: str | None = None,
     ) -> None:
         shares = {split: share for split, text in tables.items() if (share := parse_share(text)) is not None}
         self._tables = {
@@ -78,12 +80,13 @@ class TableDataset:
         self.root = "" if images is None else require_image_folder(images, "table dataset, 'images'")
         captions = [caption_column] if isinstance(caption_column, str) else list(caption_column)
         self._columns = [image_column, *captions]
+        self._split_column = split_column
 
     def records(self, split: str) -> Iterator[Record]:
         """Yield the records of a split in the order of their first rows; a DatasetError names the malformed row."""
         path, (low, high) = self._tables[split], self._parts[split]
         texts: dict[str, tuple[str, list[str]]] = {}
-        for where, image, captions in self._rows(path):
+        for where, image, captions in self._rows(path, split):
             texts.setdefault(image, (where, []))[1].extend(captions)
         if not texts:
             raise DatasetError(f"{path}: the table of split {split!r} has no rows")
@@ -95,10 +98,13 @@ class TableDataset:
             numbered = tuple(Caption(f"{image}#{order}", text) for order, text in enumerate(own))
             yield Record(image, self._uri(path, image, where), split, numbered)
 
-    def _rows(self, path: str) -> Iterator[tuple[str, str, list[str]]]:
+    def _rows(self, path: str, split: str) -> Iterator[tuple[str, str, list[str]]]:
         remedy = "name the columns of images and captions as 'image_column' and 'caption_column'"
-        for number, (image, *cells) in read_rows(path, self._columns, remedy):
+        column = [] if self._split_column is None else [self._split_column]
+        for number, (image, *cells) in read_rows(path, self._columns + column, remedy):
             where = f"{path}, row {number}"
+            if column and cells.pop() != split:
+                continue
             if not isinstance(image, str) or not image:
                 raise DatasetError(f"{where}: {self._columns[0]!r} is {image!r}, an image's address is needed")
             # A missing caption is an empty one, which is skipped and counted when shards are made.

@@ -4,8 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipelines.config import PipelineConfig
-from pipelines.runtime.stage import Plans, StageDir, StagePlan, fingerprint
+from pipelines.runtime.stage import Plans, StageDir, StagePlan, fingerprint, manifest_in
 from pipelines.stages.stage import Stage
+from pipelines.tracking import Tracker
 from preprocessing.storage.redaction import SecretAddress
 
 NAME = "register"
@@ -36,4 +37,15 @@ def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 
-REGISTER = Stage(NAME, plan, "pipelines.stages.register.run", needs="embeddings", is_reported=True)
+def _log_headlines(_config: PipelineConfig, registered: StagePlan, tracker: Tracker) -> None:
+    tracker.link_model(manifest_in(registered.directory)["model_id"])
+
+
+REGISTER = Stage(
+    NAME,
+    plan,
+    "pipelines.stages.register.run",
+    needs="embeddings",
+    is_reported=True,
+    log_headlines=_log_headlines,
+)

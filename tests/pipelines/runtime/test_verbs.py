@@ -19,8 +19,8 @@ def vse(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 def test_every_script_is_a_verb_with_a_line() -> None:
-    scripts = {path.stem for path in (ROOT / "pipelines").glob("[!_]*.py")}
-    assert set(verbs()) == scripts
+    scripts = {path.stem for path in (ROOT / "pipelines").glob("[!_]*.py")} - {"plugins"}
+    assert set(verbs()) == scripts | {"doctor", "sizing"}
     text = vse("--help").stdout
     assert all(f"  {verb:<12}{line}" in text for verb, line in verbs().items())
 
@@ -37,3 +37,23 @@ def test_a_verb_is_its_script() -> None:
     )
     wrong = vse("search", "--nothing")
     assert (wrong.returncode, wrong.stderr.splitlines()[0].startswith("error: ")) == (1, True)
+
+
+def test_what_comes_with_the_package_is_used_by_its_name() -> None:
+    listed = vse("configs").stdout
+    assert all(f" {name} " in listed for name in ("flickr8k_best", "small_data", "margin"))
+    assert " _vse_pp " not in listed
+    margin = vse("configs", "margin").stdout
+    assert margin == (ROOT / "pipelines/config/searches/margin.yaml").read_text()
+    refused = vse("full", "--config", "flickr8", "--dry-run").stderr
+    assert "there is no file 'flickr8', and none of that name in the package; did you mean flickr8k?" in refused
+    assert "nothing of the name 'x' comes with the package" in vse("configs", "x").stderr
+    named = vse("train", "--config", "scenes", "--dry-run", VSE_WORK_DIR="/nowhere/at/all")
+    assert "work_dir" in named.stderr
+    assert "vse doctor --config" in vse("doctor", "--help").stdout
+
+
+def test_mlflows_pages_need_runs(tmp_path: Path) -> None:
+    none_yet = vse("ui", VSE_WORK_DIR=str(tmp_path)).stderr
+    assert none_yet == f"error: there are no runs in {tmp_path}/mlflow.db yet: vse full makes the first\n"
+    assert "MLflow runs at http://host:5000 already" in vse("ui", "--tracking-uri", "http://host:5000").stderr

@@ -419,6 +419,12 @@ def test_the_models_of_a_run_are_ranked_by_their_metrics(config: PipelineConfig,
     assert len(models) == 3
     assert {(metric.dataset_name, metric.dataset_digest) for model in models for metric in model.metrics} == {DATA}
     assert {model.source_run_id for model in models} == {tracker.run_id}
+    runs = PipelineRuns(config.experiment, FINGERPRINT)
+    runs.parent.link_model(models[0].model_id)
+    outputs = MlflowClient(config.tracking_uri).get_run(runs.parent.run_id).outputs
+    assert [output.model_id for output in outputs.model_outputs] == [models[0].model_id]
+    outage.on = True
+    runs.parent.link_model(models[1].model_id)  # left out, and the pipeline continues
 
 
 def test_the_load_of_the_machine_is_logged(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:

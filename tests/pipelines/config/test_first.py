@@ -1,0 +1,88 @@
+"""The first configuration: what a table holds is found, said, and can be loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.config import load_config
+from pipelines.config.first import main
+from pipelines.schema.error import ConfigError
+from preprocessing.datasets import build_dataset
+
+
+def init(folder: Path, table: str, text: str, *arguments: str) -> Path:
+    (folder / "photos").mkdir(parents=True, exist_ok=True)
+    for name in ("a.jpg", "b.jpg", "c.jpg"):
+        (folder / "photos" / name).touch()
+    (folder / table).write_text(text, encoding="utf-8")
+    output = folder / "out.yaml"
+    main([str(folder / table), "--output", str(output), *arguments])
+    return output
+
+
+def splits(output: Path) -> dict[str, list[tuple[str, list[str]]]]:
+    dataset = load_config(output).dataset
+    reader = build_dataset(dataset.format, **dataset.options())
+    return {
+        split: [
+            (Path(each.image_uri).name, [caption.text for caption in each.captions]) for each in reader.records(split)
+        ]
+        for split in reader.splits
+    }
+
+
+def test_columns_images_and_splits_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ["id;filename;caption_1;caption_2;split"]
+    rows += [
+        f"{number};{name}.jpg;a dog;a {name} dog;{split}"
+        for number, name, split in ((1, "a", "train"), (2, "b", "val"))
+    ]
+    output = init(tmp_path, "table.csv", "\n".join(rows))
+    config = load_config(output)
+    assert (config.name, config.preset, config.dataset.eval_split) == ("table", "small_data", "val")
+    assert splits(output) == {"train": [("a.jpg", ["a dog", "a a dog"])], "val": [("b.jpg", ["a dog", "a b dog"])]}
+    said = capsys.readouterr().out
+    for words in (
+        f"'filename', in {tmp_path}/photos: 2",
+        "'caption_1', 'caption_2'",
+        "train and val of the column 'split'",
+    ):
+        assert words in said
+    output.rename(tmp_path / "other.yaml")
+    (tmp_path / "moved").mkdir()
+    for file in ("other.yaml", "table.csv", "photos"):
+        (tmp_path / file).rename(tmp_path / "moved" / file)
+    assert set(splits(tmp_path / "moved" / "other.yaml")) == {"train", "val"}
+
+
+def test_another_table_or_a_share_is_the_development_split(tmp_path: Path) -> None:
+    (tmp_path / "valid.csv").write_text("photo,what is seen in it\nphotos/c.jpg,a cat lies on a sofa\n")
+    text = "photo,what is seen in it\nphotos/a.jpg,a dog runs through snow\nphotos/b.jpg,a man walks his dog\n"
+    output = init(tmp_path, "train.csv", text)
+    assert splits(output)["valid"] == [("c.jpg", ["a cat lies on a sofa"])]
+    output.unlink()
+    dataset = load_config(init(tmp_path, "all.csv", text)).dataset.options()
+    assert dataset["tables"] == {"train": f"{tmp_path}/all.csv", "dev": "10 %"}
+    assert (dataset["images"], dataset["image_column"], dataset["caption_column"]) == (
+        None,
+        "photo",
+        "what is seen in it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id,caption\n1,a dog runs\n", "no column of image files among id, caption"),
+        ("image,label\na.jpg,dog\n", "no column of captions among label"),
+        ("image,caption\nx.jpg,a dog runs\n", "x.jpg and others are not next to .*: name their folder by --images"),
+    ],
+)
+def test_what_is_not_found_is_said_with_its_remedy(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        init(tmp_path, "t.csv", text)
+    (tmp_path / "out.yaml").touch()
+    with pytest.raises(ConfigError, match="is there already"):
+        init(tmp_path, "t.csv", text)
