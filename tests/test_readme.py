@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.runtime.verbs import verbs
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -87,7 +88,9 @@ def test_modules_and_options_of_commands_exist(page: Path) -> None:
         if "-m" in command:
             module = ROOT / command[command.index("-m") + 1].replace(".", "/")
             assert module.with_suffix(".py").exists() or (module / "__main__.py").exists(), command
-        if command[0] == "python":
+        if command[0] == "vse":
+            assert command[1] in verbs(), command
+        if command[0] in ("python", "vse"):
             options = [word.partition("=")[0].removeprefix("--") for word in command if word.startswith("--")]
             assert [name for name in options if not re.search(rf'"(--)?{name}"', sources())] == [], command
 

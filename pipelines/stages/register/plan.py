@@ -38,7 +38,8 @@ def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:
 
 
 def _log_headlines(_config: PipelineConfig, registered: StagePlan, tracker: Tracker) -> None:
-    tracker.link_model(manifest_in(registered.directory)["model_id"])
+    if model := manifest_in(registered.directory).get("model_id"):
+        tracker.link_model(model)
 
 
 REGISTER = Stage(

@@ -48,8 +48,8 @@ def test_what_comes_with_the_package_is_used_by_its_name() -> None:
     refused = vse("full", "--config", "flickr8", "--dry-run").stderr
     assert "there is no file 'flickr8', and none of that name in the package; did you mean flickr8k?" in refused
     assert "nothing of the name 'x' comes with the package" in vse("configs", "x").stderr
-    named = vse("train", "--config", "scenes", "--dry-run", VSE_WORK_DIR="/nowhere/at/all")
-    assert "work_dir" in named.stderr
+    named = vse("train", "--config", "flickr8k", "--dry-run", VSE_DATA="/nowhere")
+    assert "there is no folder /nowhere/flickr8k/images" in named.stderr
     assert "vse doctor --config" in vse("doctor", "--help").stdout
 
 

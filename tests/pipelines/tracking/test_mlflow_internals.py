@@ -51,7 +51,9 @@ def test_new_databases_are_announced_by_the_quietened_loggers(
 
 
 def test_the_page_of_a_run_has_this_address() -> None:
-    assert mlflow_internals.run_page("http://host:5000", "1", "ab").endswith(":5000/#/experiments/1/runs/ab")
+    page = mlflow_internals.run_page("http://host:5000", "1", "ab")
+    assert page.endswith(":5000/#/experiments/1/runs/ab?workflowType=machine_learning")
     assert "/experiments/:experimentId/runs/:runUuid" in page_scripts()
+    assert '.get("workflowType")' in page_scripts()
     found = [name for name in dir(MlflowClient) if "url" in name and not name.startswith("_")]
     assert not found, f"MlflowClient has {found} now: use it in pipelines/tracking/client.py, without run_page"
