@@ -71,14 +71,13 @@ def run(
     outcome = fit(job, config.ray.address, total_steps, callbacks)
     if "error" in outcome:
         raise StageError(f"{NAME}: {outcome['error']}")
-    newest = folder.recover()
+    folder.recover()
     manifest = _manifest(config, outcome, facts) | {
         "data_fingerprint": upstream["extract"].fingerprint,
         "seconds": round(time.monotonic() - began, 1),
     }
-    for name, path in (("best", stage.path / manifest["best"]), ("last", newest)):
-        for file in sorted(path.iterdir()) if path is not None else []:
-            tracker.log_artifact(file, f"checkpoints/{name}")
+    for file in sorted((stage.path / manifest["best"]).iterdir()):
+        tracker.log_artifact(file, "checkpoints/best")
     outputs = [*recorded(stage.path), DIGESTS, LOSSES, DROPPED, manifest["best"]]
     stage.complete(manifest, [name for name in outputs if (stage.path / name).exists()], pushed=True)
     return StageReport(NAME, stage.path, manifest["summary"])
