@@ -7,8 +7,9 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.config.training import EVALUATION_PROTOCOLS
 from pipelines.evaluation import NAME
 from pipelines.registry.models import check_model
-from pipelines.registry.pretrained import PREFIX, require_pretrained, zero_shot_config
+from pipelines.registry.pretrained import require_pretrained, zero_shot_config
 from pipelines.runtime.cli import file_or_packaged, make_parser, number_in, say
+from pipelines.schema.weights import PRETRAINED
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.runner import run_stages
 
@@ -120,8 +121,8 @@ def check_named(reference: str, config: PipelineConfig) -> str:
     Raises as that, and as `check_before_start` if the data and what else the configuration names are not there.
     """
     name = reference
-    if reference.startswith(PREFIX):
-        require_pretrained(config := zero_shot_config(config, reference.removeprefix(PREFIX)))
+    if reference.startswith(PRETRAINED):
+        require_pretrained(config := zero_shot_config(config, reference.removeprefix(PRETRAINED)))
     else:
         name = check_model(reference, config.tracking_uri)
     check_before_start(config.for_dry_run())

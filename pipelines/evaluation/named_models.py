@@ -16,9 +16,10 @@ from pipelines.evaluation.rsum import Rsum
 from pipelines.inference.feature_check import require_features
 from pipelines.kinds import saved_kind
 from pipelines.registry.models import find_model
-from pipelines.registry.pretrained import PREFIX, save_pretrained, zero_shot_config
+from pipelines.registry.pretrained import save_pretrained, zero_shot_config
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerprint, manifest_in
+from pipelines.schema.weights import PRETRAINED
 from pipelines.stages.evaluate.plan import evaluation_content
 from pipelines.stages.evaluate.run import evaluate_directory
 from pipelines.stages.runner import run_stages
@@ -43,8 +44,8 @@ class NamedModel:
         Raises RegistryError if there is no such model; ConfigError if there is no such folder; StageError if the
         pretrained weights cannot be used; DigestError if a file was changed, or another version has written it.
         """
-        if reference.startswith(PREFIX):
-            config = zero_shot_config(config, reference.removeprefix(PREFIX))
+        if reference.startswith(PRETRAINED):
+            config = zero_shot_config(config, reference.removeprefix(PRETRAINED))
             return cls(reference, config, save_pretrained(config) / "model")
         name, model = find_model(reference, config.tracking_uri)
         return cls(name, config, model)

@@ -155,11 +155,8 @@ def _write_model(embedder: Embedder, bundle: Path, output: Path) -> bool:
     """Write the model of a bundle, with what other programs load it by; return whether that is transformers' format."""
     from pipelines.exports.transformers_format import write_transformers
     from pipelines.inference.sentence_module import write_modules
-    from vse_core.encoders.dual import DualImageEncoder, DualTextEncoder
 
-    images, texts = embedder.model.image_encoder, embedder.model.text_encoder
-    if isinstance(images, DualImageEncoder) and isinstance(texts, DualTextEncoder):
-        write_transformers(images, texts, bundle / "model", output)
+    if write_transformers(embedder.model, bundle / "model", output):
         return True
     for part in ("model", "extractor"):
         shutil.copytree(bundle / part, output / part)

@@ -14,6 +14,7 @@ from pipelines.inference.learned_values import learned_logits
 from pipelines.inference.sentence_module import MODULES
 from preprocessing.captions.subwords import SubwordTokenizer
 from vse_core.encoders.dual import DualImageEncoder, DualTextEncoder, joined_network
+from vse_core.models import Model
 
 # What sentence-transformers loads the same folder with: its own modules, and the methods that they call.
 _SENTENCE_MODULES = ("", "transformer.Transformer"), ("1_Normalize", "normalize.Normalize")
@@ -22,18 +23,22 @@ _METHODS = {
 }
 
 
-def write_transformers(images: DualImageEncoder, texts: DualTextEncoder, model: Path, folder: Path) -> None:
-    """Write config, safetensors, tokenizer and settings for images into a folder, which exists.
+def write_transformers(model: Model, directory: Path, folder: Path) -> bool:
+    """Write config, safetensors, tokenizer and settings for images; return False for another model.
 
-    `model` is the directory of the model, with its tokenizer and what its loss has learned. transformers' `AutoModel`,
+    `directory` is that of the model, with its tokenizer and what its loss has learned. transformers' `AutoModel`,
     `AutoProcessor` and the model's own classes load the folder.
     """
-    joined_network(images, texts, learned_logits(model)).save_pretrained(folder)
+    images, texts = model.image_encoder, model.text_encoder
+    if not (isinstance(images, DualImageEncoder) and isinstance(texts, DualTextEncoder)):
+        return False
+    joined_network(images, texts, learned_logits(directory)).save_pretrained(folder)
     _image_processor(images).save_pretrained(folder)
-    tokenizer = Tokenizer.from_file(str(model / SubwordTokenizer.FILE))
+    tokenizer = Tokenizer.from_file(str(directory / SubwordTokenizer.FILE))
     padding: Any = tokenizer.padding
     _library_tokenizer(tokenizer, texts.tower.config.max_position_embeddings).save_pretrained(folder)
     _write_modules(folder, pads=padding["length"] is not None)
+    return True
 
 
 def _write_modules(folder: Path, pads: bool) -> None:

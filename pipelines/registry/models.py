@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageError
+from pipelines.schema.weights import PRETRAINED
 from pipelines.tracking.client import connect, named_outages
 from pipelines.tracking.mlflow_internals import read_versions
 from preprocessing.storage.redaction import SecretAddress
@@ -35,9 +36,6 @@ MODEL_CARD = "model_card.md"
 # The newest version, not judged yet, and the one in use, by pipelines/promote.py. MLflow reserves "latest".
 CHALLENGER, CHAMPION = "challenger", "champion"
 FINGERPRINT_TAG = "vse.fingerprint"
-
-# Begins the name of a pretrained model, `hf:NAME` or `hf:FOLDER`.
-PRETRAINED = "hf:"
 
 # A folder in the current directory that only happens to be called like a registered model is not meant.
 _PATHS = ("/", "./", "../", "~")
@@ -182,9 +180,7 @@ def pin(reference: str, tracking_uri: str) -> str:
     leaves it open. Raises RegistryError as `current_version`, or as `pin_pretrained`.
     """
     if reference.startswith(PRETRAINED):
-        from pipelines.registry.pretrained import pin_pretrained
-
-        return pin_pretrained(reference)
+        return _pretrained(reference)[0]
     directory = Path(reference).expanduser().absolute()
     if reference.startswith(_PATHS) or _bundle_in(directory) is not None:
         return str(directory)
@@ -192,6 +188,13 @@ def pin(reference: str, tracking_uri: str) -> str:
     if reason:
         console(stderr=True).print(f"{reference}: {pinned}, {reason}", soft_wrap=True)
     return pinned
+
+
+def _pretrained(reference: str) -> tuple[str, Path]:
+    from pipelines.registry.pretrained import find_pretrained, pin_pretrained  # the configuration
+
+    pinned = pin_pretrained(reference)
+    return pinned, find_pretrained(pinned)
 
 
 def unpinned(pinned: str) -> str:
@@ -215,12 +218,11 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
     this pipeline, or MLflow does not answer, and DigestError if a file of it was changed or is missing, or another
     version of this program has registered it.
     """
-    pinned = pin(reference, tracking_uri)
-    if pinned.startswith(PRETRAINED):
-        from pipelines.registry.pretrained import find_pretrained
-
-        check_bundle(bundle := find_pretrained(pinned), pinned)
+    if reference.startswith(PRETRAINED):
+        pinned, bundle = _pretrained(reference)
+        check_bundle(bundle, pinned)
         return pinned, bundle
+    pinned = pin(reference, tracking_uri)
     if not Path(pinned).is_absolute():
         bundle = _fetched(pinned, tracking_uri)
         check_bundle(bundle, f"the registered model {pinned}")

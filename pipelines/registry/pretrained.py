@@ -11,22 +11,23 @@ from typing import Any
 from pipelines.config import PipelineConfig, from_layers, load_config
 from pipelines.config.layers import Layer, preset_layers
 from pipelines.inference.feature_check import write_feature_key
-from pipelines.registry.models import PRETRAINED as PREFIX
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import MANIFEST, StageDir, StageError, fingerprint
 from pipelines.schema.encoders import DUAL_ENCODER
 from pipelines.schema.fields import default_work_dir
+from pipelines.schema.weights import PRETRAINED
 from pipelines.stages.preflight import check_model
 from pipelines.stages.train.plan import model_content
 from preprocessing.captions.subwords import SubwordTokenizer
 from vse_core.digests import DIGESTS, write_digests
+from vse_core.hub import require_on_hub
 
 NAME = "pretrained"
 # Raised when the same weights would be saved as another model.
 VERSION = 2
 _PARTS = ("model", "extractor")
 _OF_THE_MODEL = ("preset", "features", "model", "loss", "training")
-_PINNED = re.compile(rf"{PREFIX}(?P<weights>.+)@(?P<digits>[0-9a-f]{{16}})")
+_PINNED = re.compile(rf"{PRETRAINED}(?P<weights>.+)@(?P<digits>[0-9a-f]{{16}})")
 
 
 def zero_shot_config(config: PipelineConfig, weights: str) -> PipelineConfig:
@@ -38,7 +39,7 @@ def zero_shot_config(config: PipelineConfig, weights: str) -> PipelineConfig:
     features = config.features if config.features.extractor == "images" else {"extractor": "images"}
     own: dict[str, Any] = {"preset": DUAL_ENCODER, "model": {"weights": weights}, "features": features}
     own["training"] = {"batch_size": 2}  # nothing is trained: any number of captions will do
-    return from_layers([*preset_layers(DUAL_ENCODER), Layer(f"{PREFIX}{weights}", {**kept, **own})])
+    return from_layers([*preset_layers(DUAL_ENCODER), Layer(f"{PRETRAINED}{weights}", {**kept, **own})])
 
 
 def pin_pretrained(reference: str) -> str:
@@ -48,8 +49,8 @@ def pin_pretrained(reference: str) -> str:
     """
     if _PINNED.fullmatch(reference):
         return reference
-    config = zero_shot_config(load_config(None), reference.removeprefix(PREFIX))
-    return f"{PREFIX}{_weights(config)}@{save_pretrained(config).name}"
+    config = zero_shot_config(load_config(None), reference.removeprefix(PRETRAINED))
+    return f"{PRETRAINED}{_weights(config)}@{save_pretrained(config).name}"
 
 
 def find_pretrained(pinned: str) -> Path:
@@ -60,7 +61,7 @@ def find_pretrained(pinned: str) -> Path:
     match = _PINNED.fullmatch(pinned)
     assert match is not None, pinned
     bundle = default_work_dir() / NAME / match["digits"]
-    if not (bundle / MANIFEST).is_file() and (found := pin_pretrained(f"{PREFIX}{match['weights']}")) != pinned:
+    if not (bundle / MANIFEST).is_file() and (found := pin_pretrained(f"{PRETRAINED}{match['weights']}")) != pinned:
         raise StageError(f"{pinned} is not in {bundle.parent} any more, and is now {found}: index the images again")
     return bundle
 
@@ -79,7 +80,7 @@ def save_pretrained(config: PipelineConfig) -> Path:
             try:
                 _save(config, stage.create())
             except ValueError as error:
-                raise StageError(f"{PREFIX}{_weights(config)}: {error}") from error
+                raise StageError(f"{PRETRAINED}{_weights(config)}: {error}") from error
             stage.complete({"weights": _weights(config)}, [*_PARTS, DIGESTS])
     stage.pull()
     return stage.path
@@ -87,13 +88,11 @@ def save_pretrained(config: PipelineConfig) -> Path:
 
 def require_pretrained(config: PipelineConfig) -> None:
     """Refuse weights that are not there, without torch; ConfigError for a folder, StageError for a name on the hub."""
-    from vse_core.hub import require_on_hub  # a tenth of a second, of commands that mostly need no hub
-
     check_model(config)
     try:
         require_on_hub(_weights(config))
     except ValueError as error:
-        raise StageError(f"{PREFIX}{_weights(config)}: {error}") from error
+        raise StageError(f"{PRETRAINED}{_weights(config)}: {error}") from error
 
 
 def _save(config: PipelineConfig, bundle: Path) -> None:

@@ -7,6 +7,8 @@ from preprocessing.reading import has_image_settings
 
 NETWORK: Mapping[str, list[str]] = {"configuration": ["config.json"], "weights": ["*.safetensors"]}
 TOKENIZED_NETWORK = {**NETWORK, "tokenizer": ["tokenizer.json", "vocab.txt", "vocab.json"]}
+# Begins the name of a pretrained model, `hf:NAME` or `hf:FOLDER`.
+PRETRAINED = "hf:"
 # The files that transformers loads from a folder of weights.
 READ = ("*.json", "*.txt", "*.safetensors")
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.registry.models import PRETRAINED, current_version, newer_version
+from pipelines.registry.models import current_version, newer_version
 from pipelines.retrieval.image_gallery import STATE, newer_model, read_state
 from pipelines.runtime.cli import say
 from pipelines.runtime.stage import StageError
+from pipelines.schema.weights import PRETRAINED
 from pipelines.serving.app import Ask
 
 # In seconds: between two looks at the replicas, and at MLflow or the gallery.

@@ -1,0 +1,153 @@
+"""A model in Python: what it embeds, and what it finds in its gallery.
+
+B images, N texts or images, K views, D embedding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL.Image import Image
+
+from pipelines.inference.embedder import Embedder
+from pipelines.registry.models import find_bundle
+from pipelines.retrieval.hits import Hit
+from pipelines.retrieval.image_gallery import read_state
+from pipelines.retrieval.index import main as index_command
+from pipelines.retrieval.options import Target, default_tracking_uri, gallery_folder
+from pipelines.retrieval.search_model import SearchError, SearchModel, load_search_model
+from pipelines.runtime import cluster
+from pipelines.schema.fields import default_work_dir
+from preprocessing.storage.address import is_s3
+
+_BATCH = 32  # images that are decoded and embedded together
+
+
+def load(reference: str | Path, tracking_uri: str | None = None) -> Model:
+    """Load a model, with its gallery if it has one.
+
+    Args:
+        reference: the name of a gallery of your own images, or else of a registered model (NAME, NAME@ALIAS or
+            NAME/VERSION); or `hf:` and a folder, or a name on the hub, of a CLIP, SigLIP or other dual encoder of
+            transformers; or the folder of a gallery, of an exported model, or of a register stage.
+        tracking_uri: MLflow's address for registered models; by default the database of the work directory.
+
+    Raises:
+        pipelines.runtime.stage.StageError: there is no such model, or it cannot be loaded; the message says why.
+    """
+    name, uri = str(reference), tracking_uri or default_tracking_uri()
+    named = default_work_dir() / "galleries" / name
+    gallery = named if Path(name).name == name and read_state(named) else Path(name).expanduser().absolute()
+    if state := read_state(gallery):
+        found = load_search_model(str(gallery), uri)
+        return Model(state["model"], found.embedder, found, uri)
+    pinned, bundle = find_bundle(name, uri)
+    if (bundle / "gallery").is_dir():
+        found = load_search_model(pinned, uri)
+        return Model(pinned, found.embedder, found, uri)
+    try:
+        return Model(pinned, Embedder(bundle / "model", bundle / "extractor"), None, uri)
+    except (FileNotFoundError, ValueError) as error:
+        raise SearchError(f"model {name!r} cannot be loaded: {error}") from error
+
+
+class Model:
+    """A model that embeds texts and images, and searches its gallery; made by `load` and `Model.index`.
+
+    `name` is NAME/VERSION of a registered model, `hf:NAME@DIGITS` of a pretrained one, or a folder.
+    """
+
+    def __init__(self, name: str, embedder: Embedder, searcher: SearchModel | None, tracking_uri: str) -> None:
+        self.name = name
+        self._embedder, self._searcher, self._tracking_uri = embedder, searcher, tracking_uri
+
+    def embed(
+        self, texts: Sequence[str] | None = None, images: Sequence[str | Path | Image] | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Embed texts, or images, into unit vectors (N, D); a model with K views of an image gives (N, K, D).
+
+        Args:
+            texts: N texts; or
+            images: N images, all as paths or addresses, or all as PIL images.
+
+        Raises:
+            ValueError: not one of the two is given, or one of them cannot be embedded; the message says which, and why.
+        """
+        if (texts is None) == (images is None):
+            raise ValueError("embed takes texts or images: give one of the two")
+        if not (given := texts or images):
+            raise ValueError("embed was given an empty list")
+        if texts is not None:
+            return self._embedder.embed_texts([texts] if isinstance(texts, str) else texts).numpy()
+        images_BKD = np.concatenate([self._embedded(given[at : at + _BATCH]) for at in range(0, len(given), _BATCH)])
+        return images_BKD[:, 0] if images_BKD.shape[1] == 1 else images_BKD
+
+    def index(self, images: str | Path, name: str | None = None) -> Model:
+        """Make the gallery of a folder or table of images, or bring it up to date; return this model with it.
+
+        The gallery is kept in the work directory, and any command and `load` find it by its name. Images that cannot be
+        used are listed in its `skipped.csv`.
+
+        Args:
+            images: a folder (at any depth), here or on S3, or a table with a column `image` (.csv, .tsv, .parquet).
+            name: of the gallery; by default the folder's.
+
+        Raises:
+            pipelines.runtime.stage.StageError: no image can be used, or the gallery is of other images.
+        """
+        was_connected = cluster.is_connected()
+        chosen = name or Path(str(images).rstrip("/")).stem
+        options = ["--model", self.name, "--tracking-uri", self._tracking_uri]
+        try:
+            index_command([*options, "--images", str(images), "--name", chosen])
+        finally:
+            if not was_connected:
+                cluster.disconnect()
+        return load(gallery_folder(chosen), self._tracking_uri)
+
+    def search(
+        self,
+        text: str | None = None,
+        k: int = 10,
+        *,
+        image: str | Path | Image | None = None,
+        target: Target | None = None,
+        min_confidence: float = 0,
+        where: str = "",
+    ) -> list[Hit]:
+        """Return what the gallery has nearest to a text or an image, best first.
+
+        Args:
+            text: what to search with; or
+            image: an image, as a path or a PIL image.
+            k: number of hits.
+            target: what to find; by default the other kind, or images if the gallery has no captions.
+            min_confidence: leave out hits that are less sure, from 0 to 1.
+            where: a condition on the columns of a table of images, such as `year >= 2020`.
+
+        Raises:
+            pipelines.runtime.stage.StageError: there is no gallery, or the query or condition does not fit it.
+            ValueError: not one of text and image is given, or the image cannot be read.
+        """
+        if (text is None) == (image is None):
+            raise ValueError("search takes a text or an image: give one of the two")
+        if self._searcher is None:
+            raise SearchError(f"{self.name} has no gallery: make one of a folder of images by index(FOLDER)")
+        if text is not None:
+            wanted = self._searcher.target_of("text", target)
+            return self._searcher.answer(text, "text", k, wanted, min_confidence, where).hits
+        query_1VD = torch.from_numpy(self._embedded([image]))
+        wanted = self._searcher.target_of("image", target)
+        return self._searcher.find(query_1VD, "image", k, wanted, min_confidence, where)[0]
+
+    def _embedded(self, images: Sequence[Any]) -> npt.NDArray[np.float32]:
+        """Embed a batch of images (B, K, D)."""
+        if all(isinstance(image, (str, Path)) for image in images):
+            uris = [str(image) if is_s3(str(image)) else str(Path(image).expanduser()) for image in images]
+            return self._embedder.embed_images(uris).numpy()
+        return self._embedder.embed_pil(images).numpy()
