@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -55,16 +54,6 @@ class FeatureSettings(Strict):
     def limits(self) -> dict[str, int]:
         """Limits of the images that the extractor takes, if they are set."""
         return self.model_dump(include={"max_pixels"}, exclude_none=True)
-
-    @property
-    def parts(self) -> Sequence[Features]:
-        """The features that the shards hold: these alone, or several."""
-        return (cast("Features", self),)
-
-    @property
-    def read(self) -> Features:
-        """The features that the model reads."""
-        return cast("Features", self)
 
 
 class DecodedFeatures(FeatureSettings):
@@ -181,56 +170,7 @@ class PrecomputedFeatures(FeatureSettings):
     )
 
 
-_Together = Annotated[GridFeatures | PatchFeatures | PyramidFeatures | ButdFeatures, Variants("extractor")]
-
-
-class SeveralFeatures(DecodedFeatures):
-    """Several features of the same images in one pass; configurations that differ in `model_reads` share the shards."""
-
-    extractor: Literal["several"]
-    of: list[_Together] = Field(description="the extractors with their options", min_length=2)
-    model_reads: str | None = Field(None, description="extractor that this model reads; null for the first")
-
-    def _misfits(self) -> Iterator[str]:
-        names = [part.extractor for part in self.of]
-        if len(set(names)) < len(names):
-            yield f"of: every extractor may stand there once, got {', '.join(names)}"
-        if self.model_reads not in (None, *names):
-            yield f"model_reads: {self.model_reads!r} is not among {', '.join(names)}"
-        for part in self.of:
-            defaults = type(part).model_fields
-            misplaced = [name for name in DecodedFeatures.model_fields if getattr(part, name) != defaults[name].default]
-            if misplaced:
-                yield f"of: {', '.join(misplaced)} of {part.extractor} holds for all: set it next to `of`"
-
-    @property
-    def parts(self) -> Sequence[Features]:
-        """The features that the shards hold."""
-        return self.of
-
-    @property
-    def read(self) -> Features:
-        """The features that the model reads."""
-        return next(part for part in self.of if self.model_reads in (None, part.extractor))
-
-    @property
-    def member(self) -> str:
-        """The name in the shards of the features that the model reads."""
-        return self.read.member
-
-    def options(self) -> dict[str, Any]:
-        """Return the keyword argument of the extractor: the options of its parts."""
-        return {"of": [{"name": part.extractor, **part.options()} for part in self.of]}
-
-
 Features = Annotated[
-    GridFeatures
-    | PatchFeatures
-    | PyramidFeatures
-    | FrameFeatures
-    | ButdFeatures
-    | ImageFeatures
-    | PrecomputedFeatures
-    | SeveralFeatures,
+    GridFeatures | PatchFeatures | PyramidFeatures | FrameFeatures | ButdFeatures | ImageFeatures | PrecomputedFeatures,
     Variants("extractor", "extractor"),
 ]

@@ -1,4 +1,4 @@
-"""The record of the features that a model was trained on: shards may contain several of the same width."""
+"""The record of the features that a model was trained on: others may have the same width."""
 
 from pathlib import Path
 
@@ -24,6 +24,5 @@ def require_features(feature: str, model: Path) -> None:
     if trained_on != feature:
         raise StageError(
             f"{model}: this model was trained on the features {trained_on!r}, and the configuration gives it "
-            f"{feature!r}: set features.model_reads, or name a configuration of its features after the model: "
-            "--model MODEL FILE"
+            f"{feature!r}: name a configuration of its features after the model: --model MODEL FILE"
         )

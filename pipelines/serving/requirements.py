@@ -3,7 +3,6 @@
 import json
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from pipelines.retrieval.gallery import Gallery
 from preprocessing.storage.address import is_s3
@@ -33,15 +32,10 @@ def pip_requirements(bundle: Path) -> list[str]:
     networks += [path.read_text(encoding="utf-8") for path in bundle.glob("extractor/*/config.json")]
     optional = {
         "spacy": model["text"].get("name") == "components",
-        "av": _reads_videos(extractor),
+        "av": extractor["name"] == "frames",
         "boto3": any(is_s3(record.image_uri) for record in Gallery.load(bundle / "gallery").records),
         "peft": bool(model["image"].get("lora")),
         "timm": any(name in network for name in _TIMM for network in networks),
     }
     packages = [*_ALL, *(package for package, is_needed in optional.items() if is_needed)]
     return [f"{package}=={version(package)}" for package in sorted(packages)]
-
-
-def _reads_videos(extractor: dict[str, Any]) -> bool:
-    parts = extractor.get("options", {}).get("of") or []
-    return extractor["name"] == "frames" or any(map(_reads_videos, parts))

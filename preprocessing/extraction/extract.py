@@ -3,7 +3,7 @@
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -187,18 +187,12 @@ def _computed(batch: list[tuple[_Entry, Any]], extractor: Extractor, root: str) 
         image = relative_uri(record.image_uri, root)
         captions = list(map(asdict, record.captions))
         meta = {"image_id": record.image_id, "image": image, "split": record.split, "captions": captions}
-        yield _sample(key, meta, result if isinstance(result, Mapping) else {extractor.name: result})
+        yield _sample(key, meta, extractor.name, result)
 
 
-def _sample(key: str, meta: dict[str, Any], stored: Mapping[str, Stored]) -> Sample:
-    """Return the sample of one image, from one extractor or several."""
-    sample = Sample(key, {}, meta)
-    for name, item in stored.items():
-        if isinstance(item, bytes):
-            sample.files[name] = item
-        elif isinstance(item, RegionFeatures):
-            sample.arrays[name] = item.features
-            sample.companions.update(item.companions)
-        else:
-            sample.arrays[name] = item
-    return sample
+def _sample(key: str, meta: dict[str, Any], name: str, item: Stored) -> Sample:
+    if isinstance(item, bytes):
+        return Sample(key, {}, meta, files={name: item})
+    if isinstance(item, RegionFeatures):
+        return Sample(key, {name: item.features}, meta, companions=dict(item.companions))
+    return Sample(key, {name: item}, meta)

@@ -22,7 +22,6 @@ EXTRACTORS: dict[str, tuple[str, str] | Callable[..., Extractor]] = {
     "frames": ("frames", "FrameExtractor"),
     "images": ("jpeg", "JpegExtractor"),
     "precomputed": ("precomputed", "PrecomputedExtractor"),
-    "several": ("several", "SeveralExtractor"),
 }
 
 

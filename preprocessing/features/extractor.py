@@ -88,8 +88,8 @@ class Extractor(Protocol):
         """One image, ready for the model; ImageError if it cannot be used, ExtractorError without its source."""
 
     @abstractmethod
-    def __call__(self, items: Sequence[Any]) -> Sequence[Stored] | Sequence[Mapping[str, Stored]]:
-        """Return what is stored of each item of a batch under the extractor's name, or several things by name.
+    def __call__(self, items: Sequence[Any]) -> Sequence[Stored]:
+        """Return what is stored of each item of a batch under the extractor's name.
 
         Features are (N, F), alone or with their companions; of a file its contents. Raises ExtractorError if a
         feature is not finite in float16.
@@ -101,7 +101,7 @@ class Extractor(Protocol):
 
 
 class FileExtractor(Extractor):
-    """An extractor of image files, which may share a decoded image with others (:class:`SeveralExtractor`)."""
+    """An extractor of image files."""
 
     max_pixels: int = MAX_PIXELS
 

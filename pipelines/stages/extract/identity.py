@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config import ConfigError
-from pipelines.config.features import EXTRACTORS, Features, NetworkFeatures, SeveralFeatures
+from pipelines.config.features import EXTRACTORS, Features, NetworkFeatures
 from pipelines.plugins import sources
 from pipelines.runtime.stage import fingerprint
 from preprocessing.features import build_extractor
@@ -28,18 +28,14 @@ _CACHE = "extract/extractors"
 def extractor_options(features: Features) -> dict[str, Any]:
     """Return the keyword arguments of the extractor, device included."""
     options = {**features.options(), **features.limits}
-    if isinstance(features, NetworkFeatures | SeveralFeatures):
+    if isinstance(features, NetworkFeatures):
         options["device"] = "cuda" if features.gpus_per_actor else "cpu"
     return options
 
 
 def extractor_identity(features: Features, mirror: Mirror) -> dict[str, Any]:
-    """Return the identity of the extractor, or of all extractors that share the pass.
-
-    Raises ConfigError if an extractor cannot be built.
-    """
-    identities = [_identity(part, mirror) | sources(part) for part in features.parts]
-    return identities[0] if len(identities) == 1 else {"several": identities}
+    """Return the identity of the extractor; raises ConfigError if it cannot be built."""
+    return _identity(features, mirror) | sources(features)
 
 
 def _identity(features: Features, mirror: Mirror) -> dict[str, Any]:

@@ -119,11 +119,9 @@ def licences(card: CardConfig, data_format: str, weights: Sequence[str]) -> list
 
 
 def pretrained(features: Features, model: ModelConfig) -> list[str]:
-    """Names of the pretrained weights that a model builds on: of extractors, encoders and word vectors."""
-    sections = [part.model_dump(mode="json") for part in features.parts]
-    random = [section for section in sections if section.get("random_seed") is not None]
-    sections = [section for section in sections if section not in random]
-    sections += [model.image.model_dump(mode="json"), model.text.model_dump(mode="json")]
+    """Names of the pretrained weights that a model builds on: of extractor, encoders and word vectors."""
+    sections = [section.model_dump(mode="json") for section in (features, model.image, model.text)]
+    sections = [section for section in sections if section.get("random_seed") is None]
     found = (section.get(key) for section in sections for key in ("weights", "word_vectors"))
     return list(dict.fromkeys(str(name) for name in found if name is not None))
 

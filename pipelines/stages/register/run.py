@@ -43,7 +43,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     named = {f"{split}/{name}": value for name, value in metrics.items()}
     card = stage.path / MODEL_CARD
     with disk_errors(NAME, stage.path):
-        _write_bundle(config.features.read, parts, stage.create())
+        _write_bundle(config.features, parts, stage.create())
         write_bytes_atomic(card, _card(config, upstream, metrics, tags).encode())
     tracker.log_artifact(card)
     with named_outages(config.tracking_uri, "register the model", StageError), active_run(tracker):

@@ -171,8 +171,6 @@ MISTAKES = {
     "training.epochs": "write it as key=value",
     "seed=18446744073709551616": "seed: must be a number below 2^63",
     "training.workers=[8, 2]": "training.workers: must be a number from 1, or the fewest and the most",
-    "features={extractor: several, model_reads: butd, of: [{extractor: grid, weights: tiny_resnet}, "
-    "{extractor: pyramid, weights: tiny_resnet}]}": "model_reads: 'butd' is not among grid, pyramid",
     "features.cpus_per_actor=1.0e+308": "features.cpus_per_actor: must be a number below 2^63",
     "features.cpus_per_actor=" + "9" * 300: "must be a number below 2^63",
     f"loss.all_negatives={'9' * 400} epochs": "must be a number below 2^63",

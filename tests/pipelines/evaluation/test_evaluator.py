@@ -32,10 +32,10 @@ def test_a_directory_without_a_model_or_its_vocabulary_is_refused(tmp_path: Path
 
 
 def test_a_model_is_never_given_other_features_than_its_own(tmp_path: Path) -> None:
-    """Shards may hold several features of one width, of which a model would take any."""
+    """Those of another extractor may have the same width."""
     write_feature_key(tmp_path, "grid")
     require_features("grid", tmp_path)
-    with pytest.raises(StageError, match=r"on the features 'grid', .* gives it 'pyramid': set features.model_reads"):
+    with pytest.raises(StageError, match=r"on the features 'grid', .* gives it 'pyramid': name a configuration"):
         require_features("pyramid", tmp_path)
 
 

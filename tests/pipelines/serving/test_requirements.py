@@ -40,7 +40,6 @@ def test_a_model_needs_what_it_says(write: Callable[[Path], Path], tmp_path: Pat
         ("extractor/weights/config.json", {"pretrained_cfg": {}}, "timm"),
         ("extractor/weights/config.json", {"model_type": "timm_wrapper"}, "timm"),
         ("extractor/extractor.json", {"name": "frames"}, "av"),
-        ("extractor/extractor.json", {"name": "several", "options": {"of": [{"name": "frames"}]}}, "av"),
     ],
 )
 def test_packages_of_parts(tmp_path: Path, part: str, change: dict[str, object], package: str) -> None:

@@ -16,7 +16,6 @@ from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.stages.extract import plan as extract
 from pipelines.stages.extract import run as extract_run
 from pipelines.stages.extract.identity import extractor_options
-from pipelines.stages.runner import plan_stages
 from preprocessing.extraction.extract import ShardSpec
 from preprocessing.features import build_extractor
 from preprocessing.features.images import ImageError, load_image
@@ -150,33 +149,6 @@ def test_a_second_plan_imports_nothing_heavy(tmp_path: Path) -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert result.stdout == "[]\n", result.stderr
-
-
-SEVERAL = (
-    "features={{extractor: several, shard_size: 3, model_reads: {reads}, "
-    "of: [{{extractor: grid, weights: tiny_resnet, random_seed: 0}}, "
-    "{{extractor: pyramid, weights: tiny_resnet, random_seed: 0, image_size: 96}}]}}"
-)
-
-
-def test_models_of_different_features_share_one_pass(tmp_path: Path) -> None:
-    configs = {reads: loaded(tmp_path, SEVERAL.format(reads=reads)) for reads in ("grid", "pyramid", "null")}
-    plans = {reads: extract.plan(config, {}) for reads, config in configs.items()}
-    assert plans["grid"] == plans["pyramid"] == plans["null"]
-    trained = {reads: plan_stages(config, last="train")["train"].fingerprint for reads, config in configs.items()}
-    assert trained["grid"] == trained["null"] != trained["pyramid"]
-    assert configs["pyramid"].features.member == "pyramid"
-    # As it travels to training workers.
-    assert all(PipelineConfig.model_validate(config.model_dump(mode="json")) == config for config in configs.values())
-    assert configs["null"].features.read.options() == configs["grid"].features.read.options()
-    config = configs["pyramid"]
-    actor = extract_run._Extraction("several", extractor_options(config.features), 2, 1, 60.0, config.mirror)
-    actor.prepare()
-    for split in extract.splits_of(config):
-        for spec in split.missing_specs():
-            list(actor.work(spec))
-        assert ShardReader(split.directory.path, "grid").features(0).shape == (36, 192)
-        assert ShardReader(split.directory.path, "pyramid").features(0).shape == (30, 192)
 
 
 def test_a_limit_of_pixels_that_is_set_is_part_of_the_identity(tmp_path: Path) -> None:
