@@ -20,9 +20,11 @@ from leaderboard_plot import draw
 from univse_tables import (
     ATTACK_HEADER,
     DEPENDENCY_HEADER,
+    IMAGE_HEADER,
     RETRIEVAL_HEADER,
     attack_rows,
     dependency_rows,
+    image_rows,
     retrieval_rows,
 )
 
@@ -401,6 +403,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "univse retrieval": lambda: univse_table(RETRIEVAL_HEADER, retrieval_rows),
     "univse attacks": lambda: univse_table(ATTACK_HEADER, attack_rows),
     "univse dependencies": lambda: univse_table(DEPENDENCY_HEADER, dependency_rows),
+    "univse image": lambda: _table(IMAGE_HEADER, image_rows(_read("univse_image"))),
     "gru start": gru_start_table,
     **{name: partial(leaderboard_table, features) for name, features in GRIDS.items()},
     "short leaderboard": lambda: leaderboard_table(GRIDS["leaderboard"], TELLING),

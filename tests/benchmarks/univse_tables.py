@@ -12,6 +12,7 @@ ATTACKS = ("object", "attribute", "relation")
 VSE_C_ATTACKS = ("vse_c_noun", "vse_c_numeral", "vse_c_relation")
 RETRIEVAL_HEADER = ["", "RSUM", "image to text R@1", "text to image R@1", "mAP: objects, attributes, relations", "sum"]
 ATTACK_HEADER = ["", "object / attribute / relation", "sum", "nouns / numerals / relations of VSE-C"]
+IMAGE_HEADER = ["", "RSUM", "under attack", "which noun", "the image adds", "which colour", "the image adds"]
 DEPENDENCY_HEADER = ["", "accuracy", "with a wrong image", "the image contributes"]
 DEPENDENCIES = {
     "attributes_global": "attributes, global vector",
@@ -55,6 +56,18 @@ def dependency_rows(result: dict[str, Any]) -> list[list[str]]:
             if f"dependencies/{kind}_accuracy" in runs[0]:
                 metrics = ("accuracy", "wrong_image", "contribution")
                 rows.append([f"**{label}**", *(interval(runs, f"dependencies/{kind}_{metric}") for metric in metrics)])
+    return rows
+
+
+def image_rows(result: dict[str, Any]) -> list[list[str]]:
+    """What the image adds to telling an adjective's noun and a noun's colour, by the best region or the only vector."""
+    rows = []
+    for label, runs in _systems(result):
+        cells = [interval(runs, "rsum"), interval(runs, "attack/total") if "attack/total" in runs[0] else ""]
+        for kind in ("attributes", "colours"):
+            right, wrong = (_mean(runs, f"dependencies/{kind}_{of}") for of in ("accuracy", "wrong_image"))
+            cells += [f"{right:.1f}, {wrong:.1f}", interval(runs, f"dependencies/{kind}_contribution")]
+        rows.append([f"**{label}**", *cells])
     return rows
 
 
