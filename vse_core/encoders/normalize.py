@@ -1,4 +1,4 @@
-"""Batch normalisation over the whole global batch."""
+"""Batch normalisation over the global batch."""
 
 import torch
 from torch import Tensor, nn
@@ -24,26 +24,19 @@ class GlobalBatchNorm(nn.BatchNorm1d):
 
         A mask says which rows the statistics count, by default all.
         """
-        if self.training and (world_size() > 1 or counted_M is not None):
-            return self._normalise(rows_MF, *self._measure(at_least_float32(rows_MF), counted_M))
-        return super().forward(rows_MF)
-
-    def _measure(self, rows_MF: Tensor, counted_M: Tensor | None) -> tuple[Tensor, Tensor]:
+        if not self.training or (world_size() == 1 and counted_M is None):
+            return super().forward(rows_MF)
+        values_MF = at_least_float32(rows_MF)
         # One for each row that counts, zero for the others.
-        ones_M1 = rows_MF.new_ones(len(rows_MF), 1) if counted_M is None else counted_M.unsqueeze(1).to(rows_MF.dtype)
+        counted_M = values_MF.new_ones(len(rows_MF)) if counted_M is None else counted_M
+        ones_M1 = counted_M.unsqueeze(1).to(values_MF.dtype)
         count = all_reduce_sum(ones_M1.sum(dim=0))
-        mean_F = all_reduce_sum((ones_M1 * rows_MF).sum(dim=0)) / count
+        mean_F = all_reduce_sum((ones_M1 * values_MF).sum(dim=0)) / count
         # A second pass instead of E[x^2] - E[x]^2, which cancels in float32.
-        variance_F = all_reduce_sum((ones_M1 * (rows_MF - mean_F)).square().sum(dim=0)) / count
-        self._follow(mean_F, variance_F, count)
-        return mean_F, variance_F
-
-    @torch.no_grad()
-    def _follow(self, mean_F: Tensor, variance_F: Tensor, count: Tensor) -> None:
-        self.num_batches_tracked += 1
-        self.running_mean.lerp_(mean_F, self.momentum)
-        self.running_var.lerp_(variance_F * count / (count - 1), self.momentum)
-
-    def _normalise(self, rows_MF: Tensor, mean_F: Tensor, variance_F: Tensor) -> Tensor:
+        variance_F = all_reduce_sum((ones_M1 * (values_MF - mean_F)).square().sum(dim=0)) / count
+        with torch.no_grad():
+            self.num_batches_tracked += 1
+            self.running_mean.lerp_(mean_F, self.momentum)
+            self.running_var.lerp_(variance_F * count / (count - 1), self.momentum)
         scale_F = self.weight * (variance_F + self.eps).rsqrt()
-        return ((at_least_float32(rows_MF) - mean_F) * scale_F + self.bias).to(rows_MF.dtype)
+        return ((values_MF - mean_F) * scale_F + self.bias).to(rows_MF.dtype)

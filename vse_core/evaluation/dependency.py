@@ -16,6 +16,8 @@ from vse_core.precision import at_least_float32
 # G dependencies, N candidates of all dependencies together, W words of a candidate, B images, K views, D embedding.
 
 Words = tuple[int, ...]
+# A dependency: its caption, its candidates, and which of them the parser found.
+_Asked = tuple[int, Sequence[Words], Sequence[bool]]
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def find_dependencies(
     all candidates are correct, or none is ("a boy by a boy"), there is nothing to resolve.
     """
     asked_at, width = (0, 2) if kind == "attributes" else (1, 3)
-    found = _Found(width)
+    found: list[_Asked] = []
     for caption, (objects, components) in enumerate(captions):
         nouns = list(dict.fromkeys(objects))
         for component in components:
@@ -70,8 +72,8 @@ def find_dependencies(
         for asked in dict.fromkeys(component[asked_at] for component in components):
             chosen = itertools.permutations(nouns, width - 1)
             candidates = [(*some[:asked_at], asked, *some[asked_at:]) for some in chosen]
-            found.add(caption, candidates, [candidate in components for candidate in candidates])
-    return found.dependencies()
+            found.append((caption, candidates, [candidate in components for candidate in candidates]))
+    return _dependencies(found, width)
 
 
 def find_adjectives(
@@ -92,42 +94,26 @@ def find_adjectives(
         for adjective, noun in pairs:
             if adjective in choices:
                 said[image, noun].add(adjective)
-    found = _Found(2)
+    found: list[_Asked] = []
     for caption, (image, pairs) in enumerate(zip(image_of_C, pairs_of_C, strict=True)):
         for noun in dict.fromkeys(noun for adjective, noun in pairs if adjective in choices):
             true = said[image, noun]
             kept = [word for word in choices if word in true or not any(alike(word, other) for other in true)]
-            found.add(caption, [(word, noun) for word in kept], [word in true for word in kept])
-    return found.dependencies()
+            found.append((caption, [(word, noun) for word in kept], [word in true for word in kept]))
+    return _dependencies(found, 2)
 
 
-class _Found:
-    """Collects dependencies whose candidates are `width` words."""
-
-    def __init__(self, width: int) -> None:
-        self.width = width
-        self.words: list[Words] = []
-        self.correct: list[bool] = []
-        self.first, self.owners, self.skipped = [0], list[int](), 0
-
-    def add(self, caption: int, candidates: Sequence[Words], correct: Sequence[bool]) -> None:
-        """Add one of a caption, or count it as skipped if there is nothing to choose."""
-        if not any(correct) or all(correct):
-            self.skipped += 1
-            return
-        self.words += candidates
-        self.correct += correct
-        self.first.append(len(self.words))
-        self.owners.append(caption)
-
-    def dependencies(self) -> Dependencies:
-        return Dependencies(
-            words_NW=torch.tensor(self.words, dtype=torch.long).reshape(-1, self.width),
-            first_G1=torch.tensor(self.first),
-            correct_N=torch.tensor(self.correct, dtype=torch.bool),
-            caption_G=torch.tensor(self.owners, dtype=torch.long),
-            skipped=self.skipped,
-        )
+def _dependencies(found: Sequence[_Asked], width: int) -> Dependencies:
+    """Return those that leave a choice between candidates of `width` words."""
+    kept = [asked for asked in found if len(set(asked[2])) == 2]
+    words = [candidate for _, candidates, _ in kept for candidate in candidates]
+    return Dependencies(
+        words_NW=torch.tensor(words, dtype=torch.long).reshape(-1, width),
+        first_G1=torch.tensor([0, *itertools.accumulate(len(candidates) for _, candidates, _ in kept)]),
+        correct_N=torch.tensor([is_correct for _, _, correct in kept for is_correct in correct], dtype=torch.bool),
+        caption_G=torch.tensor([caption for caption, _, _ in kept], dtype=torch.long),
+        skipped=len(found) - len(kept),
+    )
 
 
 def other_images(count: int, seed: int = 0) -> Tensor:

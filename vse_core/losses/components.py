@@ -4,9 +4,7 @@ b pairs of an image and a caption of this process, K views, N regions, M compone
 negatives, D dimensions. All embeddings have unit length.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -51,25 +49,6 @@ class UnifiedOutput:
     triples: ComponentVectors
     triple_numbers_T: Tensor
     true_triples_bX: Tensor
-
-    @classmethod
-    def join(cls, parts: Sequence[Self]) -> Self:
-        """Concatenate the outputs of several parts of a batch, which are padded to equally many regions."""
-        counts = [len(part.sentences_bD) for part in parts]
-        joined: dict[str, Any] = {}
-        for name in (field.name for field in fields(cls)):
-            values = [getattr(part, name) for part in parts]
-            joined[name] = torch.cat(values) if isinstance(values[0], Tensor) else _join_components(values, counts)
-        return cls(**joined)
-
-
-def _join_components(parts: Sequence[ComponentVectors], counts: Sequence[int]) -> ComponentVectors:
-    """Concatenate components; their owners, rows of a part of `counts` captions, become rows of all captions."""
-    firsts = [sum(counts[:number]) for number in range(len(counts))]
-    return ComponentVectors(
-        torch.cat([part.vectors_MVD for part in parts]),
-        torch.cat([part.owners_M + first for part, first in zip(parts, firsts, strict=True)]),
-    )
 
 
 def region_similarities(components: ComponentVectors, regions_bND: Tensor) -> Tensor:

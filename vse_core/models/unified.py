@@ -4,7 +4,6 @@ O objects, A pairs of an adjective and a noun, T triples of a subject, a relatio
 component, L words of the longest triple, X triples of an image, C captions.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
@@ -44,30 +43,9 @@ class Components:
 
     def to(self, device: torch.device | str) -> Self:
         """Copy to a device; from pinned memory the copy overlaps with computation."""
-        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def pin(self) -> Self:
-        """Copy to page-locked memory, from which :meth:`to` copies to a GPU without waiting."""
-        return self._map(torch.Tensor.pin_memory)
-
-    def __getitem__(self, rows: slice) -> Self:
-        """The components of the captions from row ``start`` to before row ``stop``, whose rows count from 0 there."""
-        start, stop = rows.start, rows.stop
-        owners = {"O": self.object_owner_O, "A": self.pair_owner_A, "T": self.triple_owner_T}
-        kept: dict[str, Tensor | slice] = {axis: (owner >= start) & (owner < stop) for axis, owner in owners.items()}
-        kept["C"] = rows
-        chosen = {
-            name: value[kept[name.rpartition("_")[2][0]]] - (start if "_owner_" in name else 0)
-            for name, value in self._tensors().items()
-        }
-        return replace(self, **chosen)
-
-    def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
-        return replace(self, **{name: change(tensor) for name, tensor in self._tensors().items()})
-
-    def _tensors(self) -> dict[str, Tensor]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if value is not None}
+        tensors = {name: value for name, value in values.items() if value is not None}
+        return replace(self, **{name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()})
 
 
 class UnifiedModel(Model):
