@@ -54,8 +54,6 @@ class NamedModel:
 def evaluate_model(named: NamedModel) -> EvaluatedModel:
     """Evaluate any model on the evaluation split of its configuration; missing features are extracted first.
 
-    The model has its own caption encoder; the features must be those it was trained on.
-
     Raises StageError if the model does not fit the features, or was trained on others.
     """
     config, model = named.config, named.model
@@ -81,49 +79,31 @@ def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
     Raises StageError if a model does not fit its features, or the images, captions or protocols differ.
     """
     require_same_settings(models, "folds", "protocols", "cxc", "added")
-    require_same_items(models)
-    evaluated = [evaluate_model(named) for named in models]
-    if len(evaluated) > 1:
-        return evaluate_ensemble(evaluated, models[0].config)
-    directory = evaluated[0].directory
+    if len(models) > 1:
+        require_same_items(models)
+        return evaluate_ensemble([evaluate_model(named) for named in models], models[0].config)
+    directory = evaluate_model(models[0]).directory
     return StageReport(NAME, directory, manifest_in(directory)["summary"])
 
 
 def compare_models(first: NamedModel, second: NamedModel) -> StageReport:
-    """Evaluate two models if they are not evaluated yet, and compare them.
-
-    Raises StageError if a model does not fit its features, or the images, captions or protocols differ.
-    """
+    """Evaluate two models if they are not evaluated yet, and compare them; raises as `evaluate_models`."""
     require_same_settings([first, second], "folds")
     return compare((evaluate_model(first), evaluate_model(second)), first.config)
 
 
-def compare_references(config: PipelineConfig, first: str, second: str) -> StageReport:
-    """Find two models, and compare them on the data and features of one configuration.
-
-    Raises StageError if there is no such model, or it does not fit the features.
-    """
-    return compare_models(NamedModel.find(first, config), NamedModel.find(second, config))
-
-
-def measure_reference(config: PipelineConfig, reference: str) -> Rsum:
-    """Find a model, evaluate it if it is not evaluated yet, and return its RSUM next to that of a random ranking.
-
-    Raises StageError if there is no such model, or it does not fit the features.
-    """
-    directory = evaluate_model(NamedModel.find(reference, config)).directory
-    metrics, folds = manifest_in(directory)["metrics"], config.evaluation.folds
-    counts = [len(record.captions) for record in Gallery.load(directory / GALLERY).records]
+def measure_model(named: NamedModel) -> Rsum:
+    """Evaluate a model as `evaluate_model`, and return its RSUM next to that of a random ranking."""
+    evaluated, folds = evaluate_model(named), named.config.evaluation.folds
+    metrics = evaluated.metrics
+    counts = [len(record.captions) for record in Gallery.load(evaluated.directory / GALLERY).records]
     size = len(counts) // folds
     chances = [chance_rsum(counts[start : start + size]) for start in range(0, folds * size, size)]
     return Rsum(metrics["rsum"], metrics["rsum_low"], metrics["rsum_high"], sum(chances) / folds)
 
 
 def require_same_settings(models: Sequence[NamedModel], *keys: str) -> None:
-    """Refuse models that are to be evaluated differently.
-
-    Raises StageError with the first key of `evaluation` that differs.
-    """
+    """Raise StageError with the first key of `evaluation` that differs between models."""
     for key in keys:
         values = list(dict.fromkeys(getattr(named.config.evaluation, key) for named in models))
         if len(values) > 1:
@@ -133,12 +113,7 @@ def require_same_settings(models: Sequence[NamedModel], *keys: str) -> None:
 
 
 def require_same_items(models: Sequence[NamedModel]) -> None:
-    """Refuse models whose splits have different images or captions, before any of them is evaluated.
-
-    Raises StageError with the first two models that differ.
-    """
-    if len(models) < 2:
-        return
+    """Raise StageError if the splits of models have different images or captions, before any of them is evaluated."""
     galleries = []
     for named in models:
         settings = named.config.dataset

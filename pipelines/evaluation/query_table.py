@@ -19,9 +19,7 @@ from vse_core.evaluation.ranks import Ranks
 
 @dataclass(frozen=True)
 class Items:
-    """Queries or the items of a gallery: their ids, and the names that people read, an image's address or a caption's
-    text.
-    """
+    """Queries or the items of a gallery: their ids, and names for people, an image's address or a caption's text."""
 
     ids: Sequence[str]
     names: Sequence[str]

@@ -24,47 +24,28 @@ Files = Mapping[str, Figure | bytes]
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """A figure of a paper: its title, the function that draws it, and what this function takes.
+    """A figure of a paper: the function that draws it, whose docstring is its title, and what this function takes.
 
     These are a model, several, a model and the configuration, a model and queries, or the configuration and a search.
     It returns `Files`; of a search one figure.
     """
 
-    title: str
     draw: Callable[..., Any]
     takes: Literal["model", "models", "config", "queries", "search"] = "model"
 
 
 FIGURES = {
-    "gpo-coefficients": PaperFigure(
-        "pooling weights learned by GPO (VSE-infinity, figure 5)", of_models.gpo_coefficients
-    ),
-    "kmax-grid": PaperFigure("RSUM over K of both poolings (VSE-infinity, figure 6)", of_searches.grid, "search"),
-    "search-rows": PaperFigure(
-        "R@1 and RSUM of the rows of a table (VSE-infinity, table 1 and figure 4)", of_searches.rows, "search"
-    ),
-    "caption-similarity": PaperFigure(
-        "similarity of the captions of one image (MV-VSE, figure 2)", of_models.caption_similarity
-    ),
-    "view-diversity": PaperFigure(
-        "choice and similarity of views, over lambda and K (MV-VSE, figure 4)", of_searches.view_diversity, "search"
-    ),
-    "view-attention": PaperFigure("where two views of an image look (MV-VSE, figure 5)", of_models.view_attention),
-    "top-5": PaperFigure(
-        "the first five retrievals, relevant ones marked (VSE+2AD, figure 4)", of_models.top_5, "config"
-    ),
-    "convergence": PaperFigure(
-        "RSUM by epoch of several trainings (VSE+2AD, appendix, figure 1)", of_runs.convergence, "models"
-    ),
-    "negatives": PaperFigure(
-        "number of negatives over time (VSE+2AD, appendix, figure 2)", of_runs.negatives, "models"
-    ),
-    "alpha-sweep": PaperFigure(
-        "recalls over alpha, without and under attack (UniVSE, figure 5)", of_runs.alpha_sweep, "config"
-    ),
-    "relevance": PaperFigure(
-        "regions of the retrieved images that a query names (UniVSE, figure 6)", of_models.relevance_maps, "queries"
-    ),
+    "gpo-coefficients": PaperFigure(of_models.gpo_coefficients),
+    "kmax-grid": PaperFigure(of_searches.grid, "search"),
+    "search-rows": PaperFigure(of_searches.rows, "search"),
+    "caption-similarity": PaperFigure(of_models.caption_similarity),
+    "view-diversity": PaperFigure(of_searches.view_diversity, "search"),
+    "view-attention": PaperFigure(of_models.view_attention),
+    "top-5": PaperFigure(of_models.top_5, "config"),
+    "convergence": PaperFigure(of_runs.convergence, "models"),
+    "negatives": PaperFigure(of_runs.negatives, "models"),
+    "alpha-sweep": PaperFigure(of_runs.alpha_sweep, "config"),
+    "relevance": PaperFigure(of_models.relevance_maps, "queries"),
 }
 
 
@@ -116,13 +97,13 @@ def _parser() -> argparse.ArgumentParser:
     names = parser.add_subparsers(dest="figure", required=True, metavar="FIGURE")
     known = "NAME, NAME@ALIAS, NAME/VERSION, or the output directory of a register stage"
     for name, figure in FIGURES.items():
-        child = names.add_parser(name, help=figure.title, description=f"Draw the {figure.title}.")
+        title = (figure.draw.__doc__ or "").partition("\n")[0]
+        child = names.add_parser(name, help=title, description=title)
         add_config_options(child)
         child.add_argument("--output", type=Path, metavar="FOLDER", help="where to write (default: in work_dir)")
         if figure.takes == "search":
-            child.add_argument(
-                "--search", required=True, type=file_or_packaged("searches"), metavar="FILE", help="search"
-            )
+            read = file_or_packaged("searches")
+            child.add_argument("--search", required=True, type=read, metavar="FILE", help="search")
         elif figure.takes == "models":
             child.add_argument("--model", required=True, action="append", metavar="MODEL", help=f"{known} (repeatable)")
         else:

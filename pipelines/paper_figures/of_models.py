@@ -58,7 +58,6 @@ def view_attention(registered: RegisteredModel) -> dict[str, Figure]:
     """Draw where two views of an image look, each with a caption that chooses it (MV-VSE, figure 5).
 
     The images are evenly spread over those whose captions choose different views.
-
     Differs from the paper: the similarities of a view with the regions go through UniVSE's softmax, so that maps share
     one scale.
     """
@@ -75,16 +74,10 @@ def view_attention(registered: RegisteredModel) -> dict[str, Figure]:
         image, _ = gallery.captions[captions[0]]
         uri = gallery.records[image].image_uri
         regions = _regions(registered, uri)
-        views = [int(chosen_C[caption]) for caption in captions]
-        maps = [relevance(regions.image_KD[[view]], regions.of_view(view)) for view in views]
-        titles = [
-            f"view {view + 1}: {gallery.captions[caption][1].text}"
-            for view, caption in zip(views, captions, strict=True)
-        ]
-        similarities = [
-            float(regions.image_KD[view] @ gallery.texts_CD[caption])
-            for view, caption in zip(views, captions, strict=True)
-        ]
+        chosen = [(int(chosen_C[caption]), caption) for caption in captions]
+        maps = [relevance(regions.image_KD[[view]], regions.of_view(view)) for view, _ in chosen]
+        titles = [f"view {view + 1}: {gallery.captions[caption][1].text}" for view, caption in chosen]
+        similarities = [float(regions.image_KD[view] @ gallery.texts_CD[caption]) for view, caption in chosen]
         figures[f"view_attention_{number}.png"] = plot_relevance(
             np.asarray(load_image(uri)), titles, torch.cat(maps), regions.places, similarities
         )
@@ -106,7 +99,7 @@ def differing_pairs(images: Sequence[int], views: Sequence[int]) -> list[tuple[i
 
 
 def top_5(registered: RegisteredModel, config: PipelineConfig) -> dict[str, bytes]:
-    """Return the first five images of captions and captions of images, relevant ones marked (VSE+2AD, figure 4)."""
+    """Draw the first five images of captions and captions of images, relevant ones marked (VSE+2AD, figure 4)."""
     gallery = with_photographs(registered.gallery, config.dataset)
     images, captions = own_queries(gallery, "images"), own_queries(gallery, "captions")
     return {
@@ -116,19 +109,14 @@ def top_5(registered: RegisteredModel, config: PipelineConfig) -> dict[str, byte
 
 
 def relevance_maps(registered: RegisteredModel, queries: Sequence[str] = ()) -> dict[str, Figure]:
-    """Draw the images that a query finds with their relevance maps (UniVSE, figure 6), one figure a query.
-
-    The default are the queries of the paper.
-    """
+    """Draw what queries find, by default the paper's, with relevance maps, one figure a query (UniVSE, figure 6)."""
     queries = queries or _QUERIES
     try:
         queries_QD = registered.embedder.embed_texts(queries)
     except QueryError as error:
         raise StageError(f"the query {queries[error.position]!r} cannot be embedded: {error.reason}") from error
-    figures = {}
-    for number, (query, query_D) in enumerate(zip(queries, queries_QD, strict=True), start=1):
-        figures[f"relevance_{number}.png"] = _retrieved(registered, query, query_D)
-    return figures
+    numbered = enumerate(zip(queries, queries_QD, strict=True), start=1)
+    return {f"relevance_{number}.png": _retrieved(registered, *query) for number, query in numbered}
 
 
 def _retrieved(registered: RegisteredModel, query: str, query_D: Tensor) -> Figure:

@@ -43,7 +43,7 @@ def negatives(models: Sequence[RegisteredModel]) -> dict[str, Figure]:
 
 
 def alpha_sweep(registered: RegisteredModel, config: PipelineConfig) -> dict[str, bytes]:
-    """Return recalls over the sentence's weight in a caption's vector, without and under attack (UniVSE, figure 5).
+    """Draw recalls over the sentence's weight in a caption's vector, without and under attack (UniVSE, figure 5).
 
     The evaluation protocol `attack` draws it, on the split of the configuration.
     """

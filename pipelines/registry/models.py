@@ -76,7 +76,7 @@ def _registered(reference: str, name: str, tracking_uri: str) -> tuple[Mapping[i
     database = _database(tracking_uri)
     if database is not None and (found := read_versions(database, name)) and found[0]:
         return found
-    client = _client(tracking_uri)
+    client = registry_client(tracking_uri)
     with named_outages(tracking_uri, f"find the model {reference!r}", RegistryError):
         versions = {int(version.version): "" for version in _versions(client, name)}
         if not versions:
@@ -129,35 +129,19 @@ def newer_version(pinned: str, tracking_uri: str) -> str:
 
 def aliases_of(name: str, tracking_uri: str) -> dict[str, int]:
     """Return the aliases of a registered model with the versions that they stand for; none if it does not exist."""
-    client = _client(tracking_uri)
+    client = registry_client(tracking_uri)
     if not _versions(client, name):
         return {}
     return {alias: int(version) for alias, version in client.get_registered_model(name).aliases.items()}
 
 
-def set_alias(name: str, alias: str, version: int | None, tracking_uri: str) -> None:
-    """Point an alias to a version, or remove it for None; the version that it stood for stays."""
-    client = _client(tracking_uri)
-    if version is None:
-        client.delete_registered_model_alias(name, alias)
-    else:
-        client.set_registered_model_alias(name, alias, str(version))
-
-
 def tags_of(name: str, version: int, tracking_uri: str) -> dict[str, str]:
     """Return the tags of a version."""
-    tags: dict[str, str] = _client(tracking_uri).get_model_version(name, str(version)).tags
+    tags: dict[str, str] = registry_client(tracking_uri).get_model_version(name, str(version)).tags
     return tags
 
 
-def tag_version(name: str, version: int, tags: Mapping[str, str], tracking_uri: str) -> None:
-    """Set tags of a version."""
-    client = _client(tracking_uri)
-    for key, value in tags.items():
-        client.set_model_version_tag(name, str(version), key, value)
-
-
-def _client(tracking_uri: str) -> MlflowClient:
+def registry_client(tracking_uri: str) -> MlflowClient:
     """Return a client of a server or database; raises RegistryError if a database does not exist, or TrackingError."""
     database = _database(tracking_uri)
     if database is not None and not database.is_file():

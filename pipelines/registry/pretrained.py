@@ -31,10 +31,7 @@ _PINNED = re.compile(rf"{PRETRAINED}(?P<weights>.+)@(?P<digits>[0-9a-f]{{16}})")
 
 
 def zero_shot_config(config: PipelineConfig, weights: str) -> PipelineConfig:
-    """Return a configuration with a pretrained dual encoder as its model, and image files as its features.
-
-    Raises ConfigError if the data set has no images.
-    """
+    """Return the configuration of a pretrained dual encoder over image files; ConfigError if the data has no images."""
     kept = {key: value for key, value in config if key not in _OF_THE_MODEL}
     features = config.features if config.features.extractor == "images" else {"extractor": "images"}
     own: dict[str, Any] = {"preset": DUAL_ENCODER, "model": {"weights": weights}, "features": features}
@@ -43,10 +40,7 @@ def zero_shot_config(config: PipelineConfig, weights: str) -> PipelineConfig:
 
 
 def pin_pretrained(reference: str) -> str:
-    """Save the model of `hf:NAME` or `hf:FOLDER` if it is not saved yet, and return `hf:NAME@DIGITS`.
-
-    Raises as `save_pretrained`.
-    """
+    """Save the model of `hf:NAME` or `hf:FOLDER` once (see `save_pretrained`), and return `hf:NAME@DIGITS`."""
     if _PINNED.fullmatch(reference):
         return reference
     config = zero_shot_config(load_config(None), reference.removeprefix(PRETRAINED))

@@ -21,10 +21,7 @@ _SECTIONS: tuple[Callable[[Run], dict[str, Any]], ...] = (configuration, data, r
 
 
 def write_report(run: Run, identity: str) -> Path:
-    """Write the report of a pipeline of this fingerprint, finished or not, and return its file.
-
-    The same outputs give the same bytes.
-    """
+    """Write the report of a pipeline of this fingerprint, finished or not; the same outputs give the same bytes."""
     config, plans = run.config, run.plans
     done = sum(plan.complete for plan in plans.values())
     content = render(

@@ -23,6 +23,7 @@ from preprocessing.storage.mirror import Mirror
 from vse_core.digests import sealed, unsealed
 
 STATUS, LOG, LAST, RECORD = "status.json", "log.txt", "last.json", "record.json"
+# The initial model of a retraining, and the counts of its audit.
 START, AUDIT = "start.json", "audit.json"
 
 
@@ -36,13 +37,13 @@ class Journal:
         """Return the record of the last finished retraining; None if there is none."""
         return self._read(self.folder / LAST)
 
-    def start(self, identity: str, choose: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return the initial model of a retraining, which `choose` gives at its first start."""
-        chosen = self._read(self.of(identity) / START)
-        if chosen is None:
-            chosen = choose()
-            self._record(self.of(identity) / START, chosen)
-        return chosen
+    def once(self, identity: str, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return what a retraining begins with: START or AUDIT, which `make` gives at its first start."""
+        record = self._read(self.of(identity) / name)
+        if record is None:
+            record = make()
+            self._record(self.of(identity) / name, record)
+        return record
 
     def data(self, identity: str, split: str) -> DataManifest | None:
         """Return the hashes of a split in a retraining; None if there are none."""
@@ -55,14 +56,6 @@ class Journal:
     def keep_data(self, identity: str, split: str, manifest: DataManifest) -> None:
         """Keep the hashes of a split."""
         self._write(self.of(identity) / f"{split}.npz", manifest.save)
-
-    def audit(self, identity: str) -> dict[str, Any] | None:
-        """Return the counts of the audit that a retraining began with; None if there was none yet."""
-        return self._read(self.of(identity) / AUDIT)
-
-    def keep_audit(self, identity: str, counts: Mapping[str, Any]) -> None:
-        """Keep the counts of the audit that a retraining begins with."""
-        self._record(self.of(identity) / AUDIT, counts)
 
     def file(self, identity: str, name: str) -> Path | None:
         """Return a file of a retraining, copied to this machine if need be; None if there is none."""

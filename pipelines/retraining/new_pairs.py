@@ -12,7 +12,7 @@ from typing import Any
 
 from pipelines.config import PipelineConfig
 from pipelines.registry.models import find_model
-from pipelines.retraining.journal import Journal
+from pipelines.retraining.journal import AUDIT, Journal
 from pipelines.runtime.cli import say
 from pipelines.runtime.stage import StageError, check_outputs
 from pipelines.tracking import Tracker
@@ -41,7 +41,8 @@ class NewPairs:
         """
         from pipelines.evaluation.audit import SHEET, TABLE, counted_misfits  # torch, which planning does without
 
-        counts, limit = self.journal.audit(self.identity) or self._judged(champion), self.config.retrain.audit_limit
+        counts = self.journal.once(self.identity, AUDIT, lambda: self._judged(champion))
+        limit = self.config.retrain.audit_limit
         tracker.log_metrics({f"retrain/audit_{name}": counts[name] for name in ("pairs", "misfits", "misfit_images")})
         for name in (TABLE, SHEET):
             if (file := self.journal.file(self.identity, name)) is not None:
@@ -91,7 +92,6 @@ class NewPairs:
         folder.mkdir(parents=True, exist_ok=True)
         counts = {**write_misfits(pairs, folder, "New images with captions that fit badly"), "champion": champion}
         self.journal.keep_files(self.identity, TABLE, SHEET)
-        self.journal.keep_audit(self.identity, counts)
         return counts
 
     @property

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation.commands import check_named
 from pipelines.evaluation.rsum import Rsum
-from pipelines.registry.models import CHALLENGER, CHAMPION, aliases_of, current_version, set_alias, tag_version, tags_of
+from pipelines.registry.models import CHALLENGER, CHAMPION, aliases_of, current_version, registry_client, tags_of
 from pipelines.runtime.cli import console, make_parser, say
 from pipelines.runtime.stage import StageError, StageReport, manifest_in
 from vse_core.digests import DigestError
@@ -28,11 +27,19 @@ class Decision:
 
 def judge(config: PipelineConfig, reference: str | None = None) -> Decision:
     """Promote a challenger of the configured model as `promote`, by evaluations on the configuration's data."""
-    from pipelines.evaluation.named_models import compare_references, measure_reference  # torch
+    from pipelines.evaluation.named_models import NamedModel, compare_models, measure_model  # torch
 
-    compare, measure = partial(compare_references, config), partial(measure_reference, config)
-    guards = config.registry.guards
-    return promote(config.registered_model, config.tracking_uri, guards, compare, measure, reference)
+    def compare(first: str, second: str) -> StageReport:
+        return compare_models(NamedModel.find(first, config), NamedModel.find(second, config))
+
+    return promote(
+        config.registered_model,
+        config.tracking_uri,
+        config.registry.guards,
+        compare,
+        lambda challenger: measure_model(NamedModel.find(challenger, config)),
+        reference,
+    )
 
 
 def promote(
@@ -63,11 +70,12 @@ def promote(
         return Decision(False, challenger, champion, "it is the champion already")
     else:
         decision = _contest(compare(f"{name}/{challenger}", f"{name}/{champion}"), guards, challenger, champion)
-    tag_version(name, challenger, {DECISION_TAG: decision.reason}, uri)
+    client = registry_client(uri)
+    client.set_model_version_tag(name, str(challenger), DECISION_TAG, decision.reason)
     if decision.promoted:
         if champion is not None:
-            tag_version(name, challenger, {BEFORE_TAG: str(champion)}, uri)
-        set_alias(name, CHAMPION, challenger, uri)
+            client.set_model_version_tag(name, str(challenger), BEFORE_TAG, str(champion))
+        client.set_registered_model_alias(name, CHAMPION, str(challenger))
     return decision
 
 
@@ -105,8 +113,9 @@ def clear(name: str, uri: str) -> int:
     champion = aliases_of(name, uri).get(CHAMPION)
     if champion is None:
         raise StageError(f"{NAME}: the registered model {name!r} has no champion to clear")
-    set_alias(name, CHAMPION, None, uri)
-    tag_version(name, champion, {DECISION_TAG: "is no longer the champion: cleared"}, uri)
+    client = registry_client(uri)
+    client.delete_registered_model_alias(name, CHAMPION)
+    client.set_model_version_tag(name, str(champion), DECISION_TAG, "is no longer the champion: cleared")
     return champion
 
 
@@ -119,8 +128,9 @@ def rollback(name: str, uri: str) -> tuple[int, int]:
     if before is None:
         raise StageError(f"{NAME}: {name}/{champion} has replaced no champion: there is none to go back to")
     _require_loadable(name, int(before), uri)
-    set_alias(name, CHAMPION, int(before), uri)
-    tag_version(name, champion, {DECISION_TAG: f"rolled back to version {before}"}, uri)
+    client = registry_client(uri)
+    client.set_registered_model_alias(name, CHAMPION, before)
+    client.set_model_version_tag(name, str(champion), DECISION_TAG, f"rolled back to version {before}")
     return champion, int(before)
 
 

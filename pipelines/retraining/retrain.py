@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.registry.models import CHAMPION, aliases_of, find_model
-from pipelines.retraining.journal import Journal, now
+from pipelines.retraining.journal import START, Journal, now
 from pipelines.retraining.new_pairs import NewPairs
 from pipelines.retraining.promotion import Decision, judge, unreadable
 from pipelines.runtime.cli import console, make_parser, say
@@ -91,7 +91,7 @@ def _train_and_judge(
         runs.parent as tracker,
     ):
         tracker.set_tags({"vse.new": _changes(growth)})
-        start = journal.start(identity, lambda: _starting_model(config))
+        start = journal.once(identity, START, lambda: _starting_model(config))
         audit, left_out = _audited(config, journal, identity, last, start, tracker)
         started = _started(config, start["version"], left_out)
         plans = run_stages(started, known_stages(), within=tracker.run_id)

@@ -28,10 +28,7 @@ class ClusterError(RedactedError):
 
 
 def cluster_address(configured: str | None) -> str | None:
-    """Return the address of the cluster to join, or None to start one on this machine.
-
-    `RAY_ADDRESS` is set inside a job; set by hand it means the same.
-    """
+    """Return the address of the cluster to join, by default a job's (`RAY_ADDRESS`), or None to start one here."""
     return configured or os.environ.get("RAY_ADDRESS") or None
 
 
@@ -84,10 +81,7 @@ def connect(configured: str | None) -> None:
 
 @contextmanager
 def _keeping_sigterm() -> Iterator[None]:
-    """Keep this process's handler of SIGTERM.
-
-    Ray installs its own, which aborts the process three seconds later, whatever it has still to write.
-    """
+    """Keep this process's handler of SIGTERM: Ray's own aborts the process within seconds, whatever it has to write."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield

@@ -121,10 +121,7 @@ class StageDir:
         return _manifest(path.read_bytes() if path.is_file() else self.mirror.read(path), path)
 
     def pull(self, wanted: Callable[[str], bool] = lambda _: True) -> None:
-        """Copy the files that only the storage has to this machine; does nothing without a storage.
-
-        `wanted` chooses by the names relative to the directory.
-        """
+        """Copy the files that only the storage has, if there is one, and whose relative names are `wanted`."""
         self.mirror.pull(self.path, wanted)
 
     def complete(self, manifest: Mapping[str, Any], outputs: Iterable[str], *, pushed: bool = False) -> None:
@@ -187,10 +184,7 @@ class _Part(dict[str, Any]):
 
 
 def check_outputs(*directories: Path) -> None:
-    """Compare the outputs in stage directories with the manifests there; readers of shards compare the tars.
-
-    Raises DigestError if one was changed.
-    """
+    """Compare outputs in stage directories, but for tars, with the manifests there; DigestError if one was changed."""
     for directory in directories:
         compare_digests(directory, manifest_in(directory)["digests"], directory / MANIFEST)
 

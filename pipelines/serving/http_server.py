@@ -21,10 +21,7 @@ _LAST_ANSWERS = 2
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Return a listening socket at an address; port 0 is any free one. Clients wait until they are answered.
-
-    Raises StageError if the address cannot be had.
-    """
+    """Return a listening socket at an address, of any free port for 0; StageError if the address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)

@@ -71,10 +71,7 @@ class VisualSemanticEmbedding(mlflow.pyfunc.PythonModel):
         self.correction = None if part is None else Correction.load(Path(part))
 
     def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
-        """Embed every row.
-
-        Raises MlflowException, which names the row, counted from 0, if it has both, neither, or cannot be embedded.
-        """
+        """Embed every row; MlflowException with the number of a row, from 0, that has both, neither, or a bad one."""
         embeddings: dict[int, tuple[list[float], int, float]] = {}
         for name, cells in _split_rows(model_input).items():
             rows, values = list(cells), list(cells.values())

@@ -36,10 +36,7 @@ Answer = dict[str, Any] | RequestError
 
 
 class Search(NamedTuple):
-    """A search with a text or a decoded image for the k nearest images or captions.
-
-    Without a target it is of an image, and finds captions if there are any.
-    """
+    """A search for the k nearest images or captions; without a target an image finds captions, if there are any."""
 
     query: Any
     k: int

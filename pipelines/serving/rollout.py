@@ -19,10 +19,7 @@ _STATE_SECONDS, _NEWS_SECONDS = 1.0, 10.0
 
 
 class Served(NamedTuple):
-    """The model that replicas load, or the folder of a gallery with its model and its revision.
-
-    `version` is NAME/VERSION, or the folder of a bundle.
-    """
+    """The model that replicas load: NAME/VERSION, a bundle's folder, or a gallery's folder with model and revision."""
 
     model: str
     version: str

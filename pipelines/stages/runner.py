@@ -133,10 +133,7 @@ def _applicable(config: PipelineConfig, names: Iterable[str]) -> list[str]:
 
 
 def report(config: PipelineConfig) -> Path:
-    """Write the report of a pipeline, finished or not, and return its path.
-
-    Raises StageError if it cannot be written.
-    """
+    """Write the report of a pipeline, finished or not, and return its path; StageError if it cannot be written."""
     plans = plan_stages(config)
     return _write_report(config, pipeline_fingerprint(plans), plans)
 

@@ -82,10 +82,7 @@ class PipelineRuns:
             self.parent = self._open("parent", name or f"{experiment.run_name}-{fingerprint[:8]}", tags)
 
     def child(self, stage: str) -> Tracker:
-        """Open the run of a stage, the same one if the stage is resumed.
-
-        Raises TrackingError if MLflow does not answer.
-        """
+        """Open the run of a stage, the same one if it is resumed; TrackingError if MLflow does not answer."""
         with named_outages(self._experiment.uri, "open a run"):
             tags = {"mlflow.parentRunId": self.parent.run_id, "vse.stage": stage, **code_version()}
             return self._open(stage, stage, tags)

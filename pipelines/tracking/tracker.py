@@ -84,20 +84,14 @@ class Tracker:
         profile: Mapping[str, float],
         context: str,
     ) -> None:
-        """Log data that the run reads.
-
-        `kind` is the source's format, the context what it is read for: "training", "validation", "evaluation".
-        """
+        """Log data of a format (`kind`) that the run reads for a context: "training", "validation" or "evaluation"."""
         dataset = {"name": data[0], "digest": data[1], "source_type": kind}
         texts = {"source": json.dumps(redacted_values(source)), "profile": json.dumps(dict(profile))}
         self._pending.inputs.append({**dataset, **texts, "context": context})
         self.flush()
 
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
-        """Log metrics at a step.
-
-        Raises ValueError if MLflow does not allow a name; "dev/i2t_r01" it does, "dev/i2t_r@1" it does not.
-        """
+        """Log metrics at a step; ValueError if MLflow does not allow a name, such as "dev/i2t_r@1"."""
         self._pending.metrics += _checked(metrics, step)
         if len(self._pending.metrics) >= _FLUSH_METRICS or time.monotonic() - self._flushed_at >= _FLUSH_SECONDS:
             self.flush()
@@ -134,10 +128,7 @@ class Tracker:
         self.flush()
 
     def flush(self, force: bool = False) -> bool:
-        """Send what is waiting; return whether nothing is left.
-
-        With `force` it is tried even if MLflow has failed to answer only a moment ago.
-        """
+        """Send what is waiting, with `force` even soon after an outage; return whether nothing is left."""
         from pipelines.tracking.delivery import send
 
         self._flushed_at = time.monotonic()
@@ -157,10 +148,7 @@ class Tracker:
         return True
 
     def detach(self, force: bool = True) -> bool:
-        """Send what is waiting, or keep it on disk for the process that ends the run; return whether all was sent.
-
-        `force` is that of `flush`.
-        """
+        """Send what is waiting as `flush`, or keep it on disk for whoever ends the run; return whether all was sent."""
         sent = self.flush(force)
         if sent:
             shutil.rmtree(self._spool, ignore_errors=True)

@@ -40,10 +40,7 @@ _RELEASE_SECONDS = 60.0
 
 
 def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, search_run: str) -> Results:
-    """Run all trials, or resume those that an earlier start has not finished.
-
-    Ray Tune keeps its state in the directory.
-    """
+    """Run all trials, or resume those that an earlier start has not finished: Ray Tune's state is in the directory."""
     # Paths are absolute, and imports begin where they began.
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
     # Plain values, since they travel to other machines.

@@ -23,10 +23,7 @@ def logged_data(config: PipelineConfig, split: str, extracted: StagePlan) -> Log
 
 
 def log_splits(config: PipelineConfig, extracted: StagePlan, contexts: Mapping[str, str], tracker: Tracker) -> None:
-    """Log extracted splits as the data sets of a run.
-
-    `contexts` says what each is used for: "training", "validation", "evaluation".
-    """
+    """Log extracted splits as a run's data sets, each for a context: "training", "validation" or "evaluation"."""
     dataset, feature = config.dataset, config.features.member
     root = build_dataset(dataset.format, **dataset.options()).root
     for split, context in contexts.items():

@@ -85,10 +85,7 @@ def is_complete(shard: Path, expected: str, extra: Extra | None = None) -> bool:
 
 
 def track_progress(done: Iterable[int], total: int | None, stage: str, unit: str, tracker: Tracker) -> None:
-    """Show and log the progress of a stage.
-
-    `done` yields the units of each finished piece of work; the rate is logged as ``<stage>/<unit>_per_second``.
-    """
+    """Show the progress of a stage as the units of finished pieces, and log ``STAGE/UNIT_per_second``."""
     with progress_bar(stage, total, unit) as bar:
         start = time.monotonic()
         for count in done:

@@ -13,10 +13,7 @@ from pipelines.tracking import Tracker
 
 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
-    """Build the indices of images and captions, and measure the recall of an approximate one.
-
-    Raises StageError if there is no gallery yet.
-    """
+    """Build the indices of images and captions, and measure approximate ones; StageError if there is no gallery yet."""
     stage = stage_dir(config, upstream)
     gallery, model = upstream["evaluate"].output(GALLERY), upstream["train"].output("best")
     config.mirror.pull(upstream["evaluate"].directory)

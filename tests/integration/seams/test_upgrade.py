@@ -19,7 +19,7 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation import commands
 from pipelines.evaluation.rsum import Rsum
 from pipelines.exports import export
-from pipelines.registry.models import CHALLENGER, CHAMPION, FINGERPRINT_TAG, aliases_of, set_alias
+from pipelines.registry.models import CHALLENGER, CHAMPION, FINGERPRINT_TAG, aliases_of, registry_client
 from pipelines.registry.registration import register_bundle
 from pipelines.retraining import promotion, retrain
 from pipelines.retrieval import search
@@ -56,7 +56,7 @@ def upgraded(
             else:
                 path.unlink()
         register_bundle(bundle, "tiny", "new", [], {}, {})
-    set_alias("tiny", CHAMPION, 1, config.tracking_uri)
+    registry_client(config.tracking_uri).set_registered_model_alias("tiny", CHAMPION, "1")
     return config, request.param
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.retraining.journal import LAST, LOG, RECORD, STATUS, Journal
+from pipelines.retraining.journal import LAST, LOG, RECORD, START, STATUS, Journal
 from preprocessing.extraction.split_hashes import DataManifest
 from preprocessing.storage.mirror import Mirror
 from vse_core.digests import DigestError
@@ -53,9 +53,9 @@ def test_a_changed_record_is_told_and_one_of_the_format_before_is_read(tmp_path:
 def test_what_it_began_with_is_chosen_once(journals: tuple[Journal, Journal]) -> None:
     """The champion may have changed since, by this very retraining."""
     first, second = journals
-    assert first.start(IDENTITY, lambda: {"version": 3}) == {"version": 3}
-    assert second.start(IDENTITY, lambda: {"version": 4}) == {"version": 3}
-    assert second.start("cd" * 32, lambda: {"version": 4}) == {"version": 4}
+    assert first.once(IDENTITY, START, lambda: {"version": 3}) == {"version": 3}
+    assert second.once(IDENTITY, START, lambda: {"version": 4}) == {"version": 3}
+    assert second.once("cd" * 32, START, lambda: {"version": 4}) == {"version": 4}
 
 
 def test_what_the_data_consisted_of(journals: tuple[Journal, Journal]) -> None:
