@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import torch
 
-from pipelines.registry.models import CORRECTION, find_bundle, newer_version, unpinned
+from pipelines.registry.models import CORRECTION, newer_version, unpinned
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.faiss_index import Facts, GalleryIndex
 from pipelines.retrieval.gallery import METADATA, Biases, Gallery, GalleryError, read_columns
@@ -28,7 +28,7 @@ from pipelines.runtime.stage import content_digest, fingerprint
 from preprocessing.datasets.record import Record
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import open_atomic, write_json_atomic
-from vse_core.digests import DIGESTS, check_bundle, check_digests, sealed, unsealed, write_digests
+from vse_core.digests import DIGESTS, check_digests, sealed, unsealed, write_digests
 
 STATE = "gallery.json"
 TABLE = "images.parquet"
@@ -49,7 +49,7 @@ class Embedded(NamedTuple):
 
 
 def read_state(folder: Path) -> dict[str, Any] | None:
-    """Return `gallery.json`: model (NAME/VERSION), images, origin, current folder; compression and bundle if known.
+    """Return `gallery.json`: model (NAME/VERSION), images, origin, current folder, a compression if there is one.
 
     None if the folder holds no gallery.
     """
@@ -82,15 +82,6 @@ def bundle_origin(bundle: Path) -> dict[str, str]:
     """Return the digests of what gives the vectors and biases: the model, its extractor, its correction if any."""
     files = {"model": "model.safetensors", "extractor": DIGESTS, CORRECTION: DIGESTS}
     return {part: content_digest(bundle / part / file) for part, file in files.items() if (bundle / part).is_dir()}
-
-
-def find_own_bundle(state: dict[str, Any], tracking_uri: str) -> Path:
-    """Return the bundle of the model that embedded a gallery: the folder that it was in, or as `find_bundle`."""
-    bundle = Path(state.get("bundle", "-"))
-    if (bundle / "model").is_dir() and bundle_origin(bundle) == state["origin"]:
-        check_bundle(bundle, state["model"])
-        return bundle
-    return find_bundle(state["model"], tracking_uri)[1]
 
 
 def write_part(folder: Path, parts: Path, embedded: Embedded) -> pa.Table:

@@ -64,7 +64,6 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
     tracking_uri = options.tracking_uri or default_tracking_uri()
     model, bundle = find_bundle(reference, tracking_uri)
     state = {**found, "model": model, "images": images, "origin": image_gallery.bundle_origin(bundle)}
-    state["bundle"] = str(bundle)
     if options.compress:
         state["compression"] = None if options.compress == "none" else options.compress
     files, others = list_images(images)

@@ -16,7 +16,7 @@ from pipelines.retrieval.faiss_index import Among, GalleryIndex, index_origin
 from pipelines.retrieval.filters import FilterError, matching_rows
 from pipelines.retrieval.gallery import Gallery, GalleryError
 from pipelines.retrieval.hits import Hit, as_hits
-from pipelines.retrieval.image_gallery import find_own_bundle, load_image_gallery, read_state
+from pipelines.retrieval.image_gallery import load_image_gallery, read_state
 from pipelines.retrieval.options import Kind, Target
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError
@@ -162,10 +162,7 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
     """
     own_images = read_state(Path(reference))
     try:
-        if own_images is None:
-            name, bundle = find_bundle(reference, tracking_uri)
-        else:
-            name, bundle = reference, find_own_bundle(own_images, tracking_uri)
+        name, bundle = find_bundle(reference if own_images is None else own_images["model"], tracking_uri)
     except DigestError as error:
         if own_images is None:
             raise
@@ -179,7 +176,7 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
         correction = Correction.load(bundle / CORRECTION)
         if own_images is not None:
             found = load_image_gallery(Path(reference), own_images, bundle)
-            gallery, index, thumbnails = found
+            name, (gallery, index, thumbnails) = reference, found
         else:
             gallery, thumbnails = Gallery.load(bundle / "gallery"), {}
             index = GalleryIndex.load(bundle / "index", index_origin(bundle / "model", bundle / "gallery"))

@@ -1,7 +1,8 @@
 """Requests a second and latency of the search service, at 1, 8 and 50 clients, next to the bare work in one process.
 
-The service is the real one: the application and the model in this process. Clients are threads of another process, each
-with one connection that it keeps; queries are the captions and the images of the gallery, in turn. The reference embeds the same queries one by one and searches the same index in this process, and nothing else.
+The service is the real one: the application and the model in this process. Clients are threads of another process,
+each with one connection that it keeps; queries are the captions and the images of the gallery, in turn. The reference
+embeds the same queries one by one and searches the same index in this process, and nothing else.
 
 Run: python tests/benchmarks/serving.py --model flickr8k
 A run is added to the others; the table has their medians.

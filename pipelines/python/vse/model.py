@@ -99,16 +99,16 @@ class Model:
 
         Raises:
             pipelines.runtime.stage.StageError: no image can be used, or the gallery is of other images.
+            argparse.ArgumentTypeError: a gallery cannot have this name.
         """
-        was_connected = cluster.is_connected()
-        chosen = name or Path(str(images).rstrip("/")).stem
+        folder, was_connected = gallery_folder(name or Path(str(images).rstrip("/")).stem), cluster.is_connected()
         options = ["--model", self.name, "--tracking-uri", self._tracking_uri]
         try:
-            index_command([*options, "--images", str(images), "--name", chosen])
+            index_command([*options, "--images", str(images), "--name", folder.name])
         finally:
             if not was_connected:
                 cluster.disconnect()
-        return load(gallery_folder(chosen), self._tracking_uri)
+        return load(folder, self._tracking_uri)
 
     def search(
         self,
