@@ -249,7 +249,6 @@ RUNS = {"uri": "sqlite:///x", "experiment_id": "1", "runs": {"parent": "a"}}
 PENDING_CONTENT = {
     "params": {"a": "1"},
     "tags": {"b": "2"},
-    "inputs": [{"name": "x", "context": "training"}],
     "metrics": [["loss", 1.5, 1, 2]],
     "status": "FAILED",
     "run": {"uri": "sqlite:///x", "experiment_id": "1", "run_id": "a", "spool": "/x"},

@@ -8,11 +8,10 @@ from pathlib import Path
 from boto3.exceptions import Boto3Error
 from botocore.exceptions import BotoCoreError, ClientError
 from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param, RunTag
+from mlflow.entities import LoggedModelOutput, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
-from pipelines.tracking.mlflow_internals import DATASET_CONTEXT
 from pipelines.tracking.records import LoggedModel, Pending
 
 # The errors of MLflow, its database, its artifacts' S3 and files that do not answer or refuse.
@@ -34,9 +33,6 @@ def send(client: MlflowClient, pending: Pending, artifacts: Path) -> None:
     if pending.tags:
         client.log_batch(run_id, tags=[RunTag(name, value) for name, value in pending.tags.items()])
         pending.tags = {}
-    if pending.inputs:
-        client.log_inputs(run_id, [_input(**each) for each in pending.inputs])
-        pending.inputs = []
     while pending.metrics:
         batch = pending.metrics[:_METRICS_A_REQUEST]
         client.log_batch(run_id, metrics=[Metric(*metric) for metric in batch])
@@ -48,10 +44,6 @@ def send(client: MlflowClient, pending: Pending, artifacts: Path) -> None:
         folder = path.parent.relative_to(artifacts).as_posix()
         client.log_artifact(run_id, str(path), None if folder == "." else folder)
         path.unlink()
-
-
-def _input(context: str, **dataset: str) -> DatasetInput:
-    return DatasetInput(Dataset(**dataset), [InputTag(DATASET_CONTEXT, context)])
 
 
 def _send_model(client: MlflowClient, experiment_id: str, run_id: str, logged: LoggedModel) -> None:

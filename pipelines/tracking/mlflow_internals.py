@@ -13,10 +13,6 @@ from urllib.parse import quote
 
 from preprocessing.storage.redaction import SecretAddress
 
-# The tag of a logged data set that tells what it was used for. `MlflowClient`, which needs no active run, has no
-# parameter for it. Would be replaced by: `contexts` of `MlflowClient.log_inputs`, as `mlflow.log_inputs` has it.
-DATASET_CONTEXT = "mlflow.data.context"
-
 # The tag by which MLflow's pages show an experiment as model training, without asking whoever opens it.
 # Would be replaced by: a parameter of `MlflowClient.create_experiment`.
 TRAINING_EXPERIMENT = {"mlflow.experimentKind": "custom_model_development"}

@@ -41,7 +41,6 @@ class Pending(BaseModel):
     run: RunHandle
     params: dict[str, str] = {}
     tags: dict[str, str] = {}
-    inputs: list[dict[str, str]] = []
     metrics: list[LoggedMetric] = []
     models: list[LoggedModel] = []
     status: Status | None = None
@@ -50,6 +49,5 @@ class Pending(BaseModel):
         """Add what an earlier process has logged."""
         self.params = {**earlier.params, **self.params}
         self.tags = {**earlier.tags, **self.tags}
-        self.inputs = [*earlier.inputs, *self.inputs]
         self.metrics = [*earlier.metrics, *self.metrics]
         self.models = [*earlier.models, *self.models]

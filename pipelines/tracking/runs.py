@@ -39,7 +39,7 @@ register. Retrainings, searches and comparisons are runs as well.
 - `train/...`: losses and speed by optimiser step; `system/...`: memory of the first worker.
 - `dev/rsum`, `dev/i2t_r01`, ...: recalls of a split both ways, with 95 % intervals as `_low` and `_high`; RSUM is the
   sum of R@1, R@5 and R@10 both ways.
-- Data, settings and code of a run: its inputs, its parameters, and its tags `vse.data_fingerprint`, `vse.fingerprint`,
+- Data, settings and code of a run: its parameters, and its tags `vse.data_fingerprint`, `vse.fingerprint`,
   `vse.seed`, `mlflow.source.git.commit`.
 """
 

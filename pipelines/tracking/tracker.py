@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -75,20 +74,6 @@ class Tracker:
     def describe(self, text: str) -> None:
         """Set the run's description, in Markdown."""
         self.set_tags({DESCRIPTION: text})
-
-    def log_dataset(
-        self,
-        data: LoggedData,
-        kind: str,
-        source: Mapping[str, str],
-        profile: Mapping[str, float],
-        context: str,
-    ) -> None:
-        """Log data of a format (`kind`) that the run reads for a context: "training", "validation" or "evaluation"."""
-        dataset = {"name": data[0], "digest": data[1], "source_type": kind}
-        texts = {"source": json.dumps(redacted_values(source)), "profile": json.dumps(dict(profile))}
-        self._pending.inputs.append({**dataset, **texts, "context": context})
-        self.flush()
 
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         """Log metrics at a step; ValueError if MLflow does not allow a name, such as "dev/i2t_r@1"."""

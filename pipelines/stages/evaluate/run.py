@@ -8,7 +8,6 @@ from pipelines.evaluation.evaluator import evaluate_into
 from pipelines.kinds.inputs import SplitPaths
 from pipelines.runtime.stage import Plans, StageDir, StageReport, check_outputs
 from pipelines.stages.evaluate.plan import stage_dir
-from pipelines.stages.extract.logged_data import log_splits
 from pipelines.tracking import Tracker
 
 
@@ -48,7 +47,6 @@ def evaluate_directory(
             "vse.seed": config.seed,
         }
     )
-    log_splits(config, upstream["extract"], {dataset.eval_split: "evaluation"}, tracker)
     with config.mirror.pinned(shards, *graphs.values()):
         check_outputs(shards, *graphs.values())
         train = SplitPaths(upstream["extract"].outputs[dataset.train_split], graphs.get(dataset.train_split))

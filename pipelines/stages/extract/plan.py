@@ -14,10 +14,8 @@ from pipelines.config import PipelineConfig
 from pipelines.runtime.file_hashes import kept_hashes
 from pipelines.runtime.stage import Plans, ShardSet, StageDir, StagePlan, fingerprint
 from pipelines.stages.extract.identity import extractor_identity
-from pipelines.stages.extract.logged_data import log_splits, uses_of
 from pipelines.stages.extract.shards import Version, missing_shards, shard_plan
 from pipelines.stages.stage import Stage
-from pipelines.tracking import Tracker
 from preprocessing.datasets import Dataset, build_dataset
 from preprocessing.datasets.record import ArchivedDataset
 from preprocessing.extraction.extract import FORMAT, ShardSpec, archive_specs, shard_specs
@@ -153,9 +151,4 @@ def _summary(dataset: str, split: str, shard_size: int, work_dir: Path, is_dry_r
         return summarize(build_dataset(**json.loads(dataset)), split, shard_size, hashes)
 
 
-def _log_data(config: PipelineConfig, extracted: StagePlan, tracker: Tracker) -> None:
-    uses = {split: use for split, use in uses_of(config.dataset).items() if split in extracted.outputs}
-    log_splits(config, extracted, uses, tracker)
-
-
-EXTRACT = Stage(NAME, plan, "pipelines.stages.extract.run", log_headlines=_log_data)
+EXTRACT = Stage(NAME, plan, "pipelines.stages.extract.run")

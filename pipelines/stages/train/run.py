@@ -24,9 +24,9 @@ from pipelines.runtime.stage import (
     StageReport,
     check_outputs,
     empty_folder,
+    manifest_in,
     move_up,
 )
-from pipelines.stages.extract.logged_data import log_splits, logged_data, uses_of
 from pipelines.stages.train.plan import NAME, plan, stage_dir
 from pipelines.tracking import PipelineRuns, Tracker
 from pipelines.training.checkpoints import best_directory
@@ -43,6 +43,8 @@ from vse_core.digests import DIGESTS, DigestError, check_digests, recorded, writ
 from vse_core.models import load_model
 
 PREPARED, DROPPED = "prepared.json", "dropped.csv"
+# MLflow takes no longer digest of data.
+_DIGEST_CHARACTERS = 36
 
 
 def run(
@@ -64,9 +66,12 @@ def run(
     facts, total_steps = prepared["facts"], prepared["total_steps"]
     train, evaluation = (replace(split, tables=config.work_dir / prepared["tables"][name]) for name, split in splits)
     config.mirror.push_missing(stage.path, [*recorded(stage.path), DIGESTS])  # the workers' machines need it
-    _log_inputs(config, tracker, stage, upstream["extract"], facts)
-    evaluated = logged_data(config, config.dataset.eval_split, upstream["extract"])
-    job = TrainingJob(config.training_settings, train, evaluation, folder, tracker.handle, evaluated)
+    _log_settings(config, tracker, stage, upstream["extract"], facts)
+    split = config.dataset.eval_split
+    digest = manifest_in(upstream["extract"].outputs[split])["fingerprint"][:_DIGEST_CHARACTERS]
+    job = TrainingJob(
+        config.training_settings, train, evaluation, folder, tracker.handle, (f"{config.name} {split}", digest)
+    )
     began = time.monotonic()
     outcome = fit(job, config.ray.address, total_steps, callbacks)
     if "error" in outcome:
@@ -163,7 +168,7 @@ def _prepare(
     return prepared
 
 
-def _log_inputs(
+def _log_settings(
     config: PipelineConfig, tracker: Tracker, stage: StageDir, features: StagePlan, facts: Mapping[str, float]
 ) -> None:
     tracker.log_params(config.model_dump(mode="json"))
@@ -174,7 +179,6 @@ def _log_inputs(
         "vse.seed": config.seed,
     }
     tracker.set_tags(tags | {f"vse.{name}": value for name, value in facts.items()})
-    log_splits(config, features, uses_of(config.dataset), tracker)
 
 
 def _manifest(config: PipelineConfig, outcome: Mapping[str, Any], facts: Mapping[str, float]) -> dict[str, Any]:

@@ -61,7 +61,6 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> dict[str, CountingStage]:
     for name, stage in STAGES.items():
         monkeypatch.setitem(STAGES, name, replace(stage, plan=stages[name].plan))
     monkeypatch.setattr(Stage, "run", lambda stage, *arguments: stages[stage.name].run(*arguments))
-    monkeypatch.setattr("pipelines.stages.extract.plan.log_splits", lambda *_: None)
     monkeypatch.setattr(cli, "_LOG_COLUMNS", 400)  # whatever the length of pytest's paths
     return stages
 

@@ -11,7 +11,6 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 from mlflow.store.db import utils
-from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
 from pipelines.tracking import mlflow_internals
 
@@ -21,12 +20,6 @@ def page_scripts() -> str:
     """The programs of MLflow's own pages."""
     folder = Path(mlflow.__file__).parent / "server/js/build"
     return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.js")))
-
-
-def test_the_context_of_a_data_set_is_a_tag() -> None:
-    assert mlflow_internals.DATASET_CONTEXT == MLFLOW_DATASET_CONTEXT
-    found = {"context", "contexts"} & set(inspect.signature(MlflowClient.log_inputs).parameters)
-    assert not found, f"MlflowClient.log_inputs takes {found} now: use it in Tracker, without DATASET_CONTEXT"
 
 
 def test_the_kind_of_an_experiment_is_a_tag() -> None:

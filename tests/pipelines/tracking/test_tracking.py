@@ -14,7 +14,6 @@ import sys
 import time
 import traceback
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,7 @@ class Outage:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.on = False
         self.calls = 0
-        names = ("log_batch", "log_inputs", "log_artifact", "set_terminated", "get_run", "create_run")
+        names = ("log_batch", "log_artifact", "set_terminated", "get_run", "create_run")
         for name in (*names, "get_experiment_by_name"):
             monkeypatch.setattr(MlflowClient, name, self._failing(getattr(MlflowClient, name)))
 
@@ -160,23 +159,6 @@ def test_artifacts(config: PipelineConfig, tmp_path: Path) -> None:
     path = MlflowClient(config.tracking_uri).download_artifacts(tracker.run_id, "skipped.json", str(tmp_path))
     assert json.loads(Path(path).read_text(encoding="utf-8")) == [{"reason": "é"}]
     assert not [path for path in (config.work_dir / "mlflow-unsent").rglob("*") if path.is_file()]
-
-
-def test_data_sets_are_inputs(config: PipelineConfig, outage: Outage) -> None:
-    """Once, however often they are logged, and in spite of an outage."""
-    tracker = PipelineRuns(config.experiment, FINGERPRINT).parent
-    log_data = partial(tracker.log_dataset, ("scenes train", "ab" * 18), "scenes", {"images": ""}, {"images": 20})
-    log_data("training")
-    outage.on = True
-    log_data("training")
-    tracker.close()
-    outage.on = False
-    PipelineRuns(config.experiment, FINGERPRINT).parent.flush()
-    (logged,) = stored(config, tracker).inputs.dataset_inputs
-    assert [(tag.key, tag.value) for tag in logged.tags] == [("mlflow.data.context", "training")]
-    dataset = logged.dataset
-    assert (dataset.name, dataset.digest, dataset.source_type) == ("scenes train", "ab" * 18, "scenes")
-    assert (json.loads(dataset.profile), json.loads(dataset.source)) == ({"images": 20}, {"images": ""})
 
 
 def test_a_metric_name_that_mlflow_refuses(config: PipelineConfig) -> None:
@@ -303,7 +285,6 @@ def test_nothing_that_is_logged_shows_a_secret(config: PipelineConfig, monkeypat
     ):
         tracker.log_params({"tracking": {"uri": address}, "proxy": "planted-key"})
         tracker.set_tags({"address": address})
-        tracker.log_dataset(("scenes", "0"), "files", {"address": address}, {}, "training")
         raise RuntimeError(f"no answer from {address}")
     run = stored(config, tracker)
     assert run.data.params == {"tracking.uri": "http://user:***@host", "proxy": "***"}
