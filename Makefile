@@ -80,4 +80,4 @@ bench: $(STAMP)  ## the benchmarks of speed, and the published tables; results i
 	set -e; for name in reader training extraction parsing pooling gpo_study evaluation efficiency tables; do $(BIN)/python tests/benchmarks/$$name.py; done
 
 ui: $(STAMP)  ## MLflow's pages over the runs in VSE_WORK_DIR, on UI_PORT
-	VSE_WORK_DIR=$(VSE_WORK_DIR) $(BIN)/python pipelines/ui.py --port $(UI_PORT)
+	VSE_WORK_DIR=$(VSE_WORK_DIR) $(BIN)/vse ui --port $(UI_PORT)

@@ -1,8 +1,11 @@
-"""A first configuration for a table of images and captions: what the table holds is guessed, and said."""
+"""Write a configuration for a table of images and captions, and say what was assumed.
+
+vse init photos.csv
+"""
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ from typing import Any
 import yaml
 
 from pipelines.config import load_config
-from pipelines.runtime.cli import CommandParser, say
+from pipelines.runtime.cli import CommandParser, run_command, say
 from pipelines.runtime.commands import command
 from pipelines.schema.error import ConfigError
 from preprocessing.datasets.record import DatasetError
@@ -69,21 +72,14 @@ def first_config(table: str, images: str | None, home: Path) -> tuple[dict[str, 
     count = len(set(read_columns(table, [image])[0]))
     preset, size = ("small_data", "fewer") if count < _FEW else ("vse_infty", "more")
     dataset: dict[str, Any] = {"format": "table", "tables": {split: _from(home, at) for split, at in tables.items()}}
-    usual = {
-        "images": "",
-        "image_column": "image",
-        "caption_column": "caption",
-        "split_column": "",
-        "eval_split": "dev",
-    }
     found = {
-        "images": _from(home, folder),
-        "image_column": image,
-        "caption_column": captions if len(captions) > 1 else captions[0],
-        "split_column": split_column,
-        "eval_split": list(tables)[1],
+        "images": (_from(home, folder), ""),
+        "image_column": (image, "image"),
+        "caption_column": (captions if len(captions) > 1 else captions[0], "caption"),
+        "split_column": (split_column, ""),
+        "eval_split": (list(tables)[1], "dev"),
     }
-    dataset |= {key: value for key, value in found.items() if value != usual[key]}
+    dataset |= {key: value for key, (value, usual) in found.items() if value != usual}
     name = re.sub(r"[^\w.-]+", "_", Path(table.removesuffix(".gz")).stem, flags=re.ASCII).lstrip("_.-") or "photos"
     features = {"extractor": "grid", "weights": _NETWORK}
     assumed = [
@@ -143,13 +139,13 @@ def _splits(table: str, values: Mapping[str, Sequence[object]]) -> tuple[dict[st
         for split in _DEVELOPMENT:
             if {"train", split} <= set(values[column]):
                 return {"train": table, split: table}, column, f"splits train and {split} of the column {column!r}"
-    for split, other in _siblings(table):
-        return {"train": table, split: other}, "", f"trained on {table}, selected on {other}"
+    folder, _, name = table.rpartition("/")
+    for split in _DEVELOPMENT if "train" in name else ():
+        other = name.replace("train", split)
+        if open_storage(folder).find(other) is not None:
+            return {"train": table, split: join(folder, other)}, "", f"trained on {name}, selected on {other}"
     return {"train": table, "dev": "10 %"}, "", "a tenth of the images to select the model on (dev: 10 %)"
 
 
-def _siblings(table: str) -> Iterator[tuple[str, str]]:
-    folder, _, name = table.rpartition("/")
-    for split in _DEVELOPMENT:
-        if "train" in name and open_storage(folder).find(other := name.replace("train", split)) is not None:
-            yield split, join(folder, other)
+if __name__ == "__main__":
+    run_command(main)

@@ -1,8 +1,11 @@
-"""The configurations, presets and searches that come with the package."""
+"""List the configurations, presets and searches that come with the package, or print one of them.
+
+vse configs flickr8k > mine.yaml
+"""
 
 from rich.table import Table
 
-from pipelines.runtime.cli import CommandParser, console, packaged, say
+from pipelines.runtime.cli import CommandParser, console, packaged, run_command, say
 
 
 def main() -> None:
@@ -27,3 +30,7 @@ def main() -> None:
     if name not in found:
         parser.error(f"nothing of the name {name!r} comes with the package; without a name all are listed")
     say(found[name].read_text(encoding="utf-8").rstrip())
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -5,6 +5,12 @@ import shlex
 from pathlib import Path
 
 _HOME = Path(__file__).resolve().parents[2]
+# Verbs of `vse` alone.
+_OF_VSE = {
+    "configs": _HOME / "pipelines" / "config" / "packaged.py",
+    "init": _HOME / "pipelines" / "config" / "first.py",
+    "ui": _HOME / "pipelines" / "tracking" / "ui.py",
+}
 
 
 class Caller:
@@ -16,12 +22,13 @@ class Caller:
 def scripts() -> dict[str, Path]:
     """Return the script of each verb, in alphabetical order."""
     files = [path for folder in ("pipelines", "infra") for path in (_HOME / folder).glob("[!_]*.py")]
-    return {path.stem: path for path in sorted(files, key=lambda path: path.stem) if "__main__" in path.read_text()}
+    found = {path.stem: path for path in files if "__main__" in path.read_text(encoding="utf-8")}
+    return dict(sorted({**found, **_OF_VSE}.items()))
 
 
 def command(verb: str, *arguments: str) -> str:
     """Return how a verb is called from the current directory: by `vse` if the user calls it so, else by its script."""
-    if Caller.is_vse:
+    if Caller.is_vse or verb in _OF_VSE:
         return shlex.join(["vse", verb, *arguments])
     script = _HOME / "pipelines" / f"{verb}.py"
     with contextlib.suppress(ValueError, OSError):

@@ -71,12 +71,12 @@ def _add_searches(app: FastAPI, ask: Ask) -> None:
     @app.post("/search", tags=["searches"], dependencies=[Depends(require_json)], response_model=Found)
     async def search(query: TextQuery) -> Any:
         """Search with a text."""
-        return await ask("search_text", *query.model_dump().values())
+        return await ask("search_text", query.text, *query.wanted())
 
     @app.post("/search/batch", tags=["searches"], dependencies=[Depends(require_json)], response_model=Answers)
     async def search_batch(query: BatchQuery) -> Any:
         """Search with several texts."""
-        return {"answers": await ask("search_texts", *query.model_dump().values())}
+        return {"answers": await ask("search_texts", query.texts, *query.wanted())}
 
     @app.post("/search/image", tags=["searches"], dependencies=[Depends(require_single)], response_model=Found)
     async def search_image(image: UploadFile, query: Annotated[ImageQuery, Query()]) -> Any:
@@ -84,17 +84,17 @@ def _add_searches(app: FastAPI, ask: Ask) -> None:
         if image.content_type not in IMAGE_TYPES:
             raise RequestError(415, f"image: its Content-Type has to be one of {', '.join(IMAGE_TYPES)}")
         data = await image.read()
-        return await ask("search_image", data, image.content_type, *query.model_dump().values())
+        return await ask("search_image", data, image.content_type, *query.wanted())
 
     @app.post("/search/base64", tags=["searches"], dependencies=[Depends(require_json)], response_model=Found)
     async def search_base64(query: Base64Query) -> Any:
         """Search with an image in base64."""
-        return await ask("search_image", query.image, None, *query.model_dump(exclude={"image"}).values())
+        return await ask("search_image", query.image, None, *query.wanted())
 
     @app.post("/search/like", tags=["searches"], dependencies=[Depends(require_json)], response_model=Found)
     async def search_like(query: LikeQuery) -> Any:
         """Search for images that are like one of the gallery."""
-        return await ask("search_like", *query.model_dump().values())
+        return await ask("search_like", query.image_id, query.k, query.where)
 
     @app.post("/relevance", tags=["searches"], dependencies=[Depends(require_json)], response_model=Maps)
     async def relevance(query: RelevanceQuery) -> Any:

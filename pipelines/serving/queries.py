@@ -57,43 +57,45 @@ _ImageBytes = Annotated[
 ]
 
 
-class TextQuery(BaseModel):
+class _Wanted(BaseModel):
+    """What is asked of a search, whatever it is with."""
+
+    k: Count = _DEFAULT_RESULTS
+    # By default images for a text; for an image captions, or images in a gallery without any.
+    target: Target | None = None
+    min_confidence: Confidence = 0
+    where: Where = ""
+
+    def wanted(self) -> list[Any]:
+        """Return number, target, confidence and condition."""
+        return [self.k, self.target, self.min_confidence, self.where]
+
+
+class TextQuery(_Wanted):
     """A search with a text."""
 
     model_config = _strict({"text": "a dog in the snow", "k": 5})
 
     text: Text
-    k: Count = _DEFAULT_RESULTS
     target: Target = "images"
-    min_confidence: Confidence = 0
-    where: Where = ""
 
 
-class BatchQuery(BaseModel):
+class BatchQuery(_Wanted):
     """Searches with several texts, each for the same number of results."""
 
     model_config = _strict({"texts": ["a dog in the snow", "two children on a swing"], "k": 3})
 
     texts: Annotated[list[Text], Field(min_length=1, max_length=MAX_TEXTS)]
-    k: Count = _DEFAULT_RESULTS
     target: Target = "images"
-    min_confidence: Confidence = 0
-    where: Where = ""
 
 
-class ImageQuery(BaseModel):
+class ImageQuery(_Wanted):
     """The parameters of a search with an image, in the address."""
 
     model_config = ConfigDict(extra="forbid")
 
-    k: Count = _DEFAULT_RESULTS
-    # Captions, or images in a gallery without any.
-    target: Target | None = None
-    min_confidence: Confidence = 0
-    where: Where = ""
 
-
-class Base64Query(ImageQuery):
+class Base64Query(_Wanted):
     """A search with an image in base64, also as a data URI."""
 
     model_config = _strict({"image": _GIF, "k": 5})

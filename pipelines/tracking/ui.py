@@ -1,11 +1,11 @@
-"""MLflow's pages over the database of this machine."""
+"""Open MLflow's pages over the runs of this machine, at http://127.0.0.1:5000."""
 
 import os
 import sys
 from pathlib import Path
 
 from pipelines.retrieval.options import add_tracking_option, default_tracking_uri
-from pipelines.runtime.cli import CommandParser, number_in, say
+from pipelines.runtime.cli import CommandParser, number_in, run_command, say
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError
 from pipelines.tracking.mlflow_internals import PAGES, TRAINING_VIEW
@@ -30,3 +30,7 @@ def main() -> None:
     served["--default-artifact-root"] = database.with_name("mlartifacts")
     words = [str(word) for pair in served.items() for word in pair]
     os.execve(sys.executable, [sys.executable, "-m", "mlflow", "server", *words], {**os.environ, **_QUIET})
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -6,6 +6,7 @@ Separators and encodings of text files are recognised: programs write what the c
 import csv
 import gzip
 import io
+import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -143,8 +144,52 @@ def read_rows(path: str | Path, columns: Sequence[str], remedy: str) -> Iterator
 
     A DatasetError names what is malformed; `remedy` says what to do about a missing column.
     """
-    read = {".parquet": _parquet_rows, ".jsonl": _json_rows}.get(_kind(path), _text_rows)
-    return read(str(path), columns, remedy)
+    with _opened_rows(str(path), columns) as (header, rows):
+        for column in columns:
+            if column not in header:
+                known = ", ".join(header)[:300] or "no header"
+                raise DatasetError(f"{path}: no column {column!r}; it has {known}; {remedy}")
+            if header.count(column) > 1:
+                raise DatasetError(f"{path}: {header.count(column)} columns are called {column!r}; rename all but one")
+        indices = [header.index(column) for column in columns]
+        for number, row in rows:
+            yield number, [row[index] for index in indices]
+
+
+def read_header(path: str) -> list[str]:
+    """Return the names of a table's columns, of JSON lines those of the first; DatasetError if it cannot be read."""
+    with _opened_rows(path, ()) as (header, _):
+        return header
+
+
+@contextmanager
+def _opened_rows(path: str, columns: Sequence[str]) -> Iterator[tuple[list[str], Iterator[tuple[int, Sequence[Any]]]]]:
+    """Open a table for its header and the numbered rows; of a Parquet file the other columns are not read."""
+    damage = damage_as(DatasetError, f"{path}: not a table that can be read", "copy it again, or convert it to UTF-8")
+    with damage, open_table(path) as raw:
+        if _kind(path) == ".parquet":
+            file = pyarrow.parquet.ParquetFile(raw)
+            names = list(file.schema_arrow.names)
+            header = list(columns) if all(names.count(name) == 1 for name in columns) else names
+            batches = file.iter_batches(_ROWS_AT_ONCE, columns=header)
+            parts = ([batch.column(name).to_pylist() for name in header] for batch in batches)
+            yield header or names, enumerate((row for part in parts for row in zip(*part, strict=True)), start=1)
+        elif _kind(path) == ".jsonl":
+            lines = ((number, line) for number, line in enumerate(raw, start=1) if line.strip())
+            rows = ((number, _json_object(path, number, line)) for number, line in lines)
+            first = next(rows, (0, {}))
+            header = list(first[1])
+            yield (
+                header,
+                ((number, list(map(row.get, header))) for number, row in itertools.chain([first], rows) if row),
+            )
+        else:
+            encoding, separator = text_form(path, columns)
+            # Strict: a quote that is never closed would otherwise take the rest of the file into one caption.
+            text = io.TextIOWrapper(raw, encoding=encoding, newline="")
+            reader = csv.reader(text, delimiter=separator, strict=True)
+            header = next(reader, [])
+            yield header, _text_rows(path, reader, len(header))
 
 
 @contextmanager
@@ -156,17 +201,6 @@ def open_table(path: str) -> Iterator[BinaryIO]:
             return
         with gzip.open(raw) as unpacked:
             yield unpacked  # type: ignore[misc]
-
-
-def read_header(path: str) -> list[str]:
-    """Return the names of a table's columns, of JSON lines those of the first; DatasetError if it cannot be read."""
-    with damage_as(DatasetError, f"{path}: not a table that can be read", "copy it again"), open_table(path) as file:
-        if _kind(path) == ".parquet":
-            return list(pyarrow.parquet.ParquetFile(file).schema_arrow.names)
-        if _kind(path) == ".jsonl":
-            return list(dict(parse_json(next(filter(bytes.strip, file)))))
-        encoding, separator = text_form(path, ())
-        return next(csv.reader(io.TextIOWrapper(file, encoding=encoding, newline=""), delimiter=separator), [])
 
 
 def text_form(path: str, columns: Sequence[str]) -> tuple[str, str]:
@@ -195,67 +229,26 @@ def _encoding(path: str, head: bytes) -> str:
     return "cp1252"
 
 
-def _text_rows(path: str, columns: Sequence[str], remedy: str) -> Iterator[tuple[int, list[Any]]]:
+def _text_rows(path: str, reader: Any, width: int) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(_LONGEST_VALUE)
-    with damage_as(DatasetError, f"{path}: not a table of text", "copy it again, or convert it to UTF-8"):
-        encoding, separator = text_form(path, columns)
-        with open_table(path) as raw:
-            text = io.TextIOWrapper(raw, encoding=encoding, newline="")
-            # Strict: a quote that is never closed would otherwise take the rest of the file into one caption.
-            rows = csv.reader(text, delimiter=separator, strict=True)
-            try:
-                header = next(rows, [])
-                indices = _indices(path, header, columns, remedy)
-                for number, row in enumerate(rows, start=2):
-                    if row and len(row) != len(header):
-                        found = f"{len(row)} values under a header of {len(header)}"
-                        raise DatasetError(f"{path}, row {number}: {found}; quote those with separators or line ends")
-                    if row:
-                        yield number, [row[index] for index in indices]
-            except csv.Error as error:
-                raise DatasetError(
-                    f"{path}, line {rows.line_num}: {error}; put a value that begins with a quote, or holds separators "
-                    "or line ends, in quotes, and double each quote in it"
-                ) from error
+    try:
+        for number, row in enumerate(reader, start=2):
+            if row and len(row) != width:
+                found = f"{len(row)} values under a header of {width}"
+                raise DatasetError(f"{path}, row {number}: {found}; quote those with separators or line ends")
+            if row:
+                yield number, row
+    except csv.Error as error:
+        raise DatasetError(
+            f"{path}, line {reader.line_num}: {error}; put a value that begins with a quote, or holds separators or "
+            "line ends, in quotes, and double each quote in it"
+        ) from error
 
 
-def _json_rows(path: str, columns: Sequence[str], remedy: str) -> Iterator[tuple[int, list[Any]]]:
-    with open_table(path) as file:
-        is_first = True
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            with damage_as(DatasetError, f"{path}, row {number}: not a JSON object", "write one object a line"):
-                # A caption with half a character is skipped by itself, when shards are made.
-                row = dict(parse_json(line, any_text=True))
-            if is_first:
-                _indices(path, list(row), columns, remedy)
-                is_first = False
-            yield number, [row.get(column) for column in columns]
-
-
-def _parquet_rows(path: str, columns: Sequence[str], remedy: str) -> Iterator[tuple[int, list[Any]]]:
-    with (
-        damage_as(DatasetError, f"{path}: not a parquet file that can be read", "copy it again"),
-        open_table(path) as raw,
-    ):
-        file = pyarrow.parquet.ParquetFile(raw)
-        _indices(path, file.schema_arrow.names, columns, remedy)
-        number = 0
-        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(columns)):
-            for values in zip(*(batch.column(column).to_pylist() for column in columns), strict=True):
-                number += 1
-                yield number, list(values)
-
-
-def _indices(path: str, header: list[str], columns: Sequence[str], remedy: str) -> list[int]:
-    for column in columns:
-        if column not in header:
-            known = ", ".join(header)[:300] or "no header"
-            raise DatasetError(f"{path}: no column {column!r}; it has {known}; {remedy}")
-        if header.count(column) > 1:
-            raise DatasetError(f"{path}: {header.count(column)} columns are called {column!r}; rename all but one")
-    return [header.index(column) for column in columns]
+def _json_object(path: str, number: int, line: bytes) -> dict[str, Any]:
+    with damage_as(DatasetError, f"{path}, row {number}: not a JSON object", "write one object a line"):
+        # A caption with half a character is skipped by itself, when shards are made.
+        return dict(parse_json(line, any_text=True))
 
 
 def require_table(path: str | Path, what: str) -> str:

@@ -1,6 +1,5 @@
 """Stage 4, evaluate, without its work: what decides an evaluation, and whether it is there."""
 
-from pathlib import Path
 from typing import Any
 
 from pipelines.config import PipelineConfig
@@ -14,7 +13,6 @@ from pipelines.tracking import Tracker
 from preprocessing.captions import adversarial
 from preprocessing.datasets.crisscrossed import crisscrossed_files
 from preprocessing.datasets.table import folder_of, read_header
-from preprocessing.storage.address import is_s3
 from preprocessing.storage.opening import open_storage
 
 
@@ -52,10 +50,8 @@ def _columns(dataset: TableDataset) -> list[str]:
     """Return the further columns of the evaluation split's table, and its version; nothing if it has none."""
     table = dataset.table_of(dataset.eval_split)
     further = sorted(set(read_header(table)) - {dataset.image_column, *dataset.caption_columns})
-    if further and is_s3(table):
-        entry = open_storage(folder_of(table)).find(table.rpartition("/")[2])
-        return [*further, "" if entry is None else entry.version]
-    return [*further, content_digest(Path(table))] if further else []
+    entry = open_storage(folder_of(table)).find(table.rpartition("/")[2])
+    return [*further, entry.version] if further and entry is not None else []
 
 
 def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:

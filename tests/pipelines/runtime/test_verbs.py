@@ -20,7 +20,7 @@ def vse(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 def test_every_script_is_a_verb_with_a_line() -> None:
     scripts = {path.stem for path in (ROOT / "pipelines").glob("[!_]*.py")} - {"plugins"}
-    assert set(verbs()) == scripts | {"doctor", "sizing"}
+    assert set(verbs()) == scripts | {"configs", "doctor", "init", "sizing", "ui"}
     text = vse("--help").stdout
     assert all(f"  {verb:<12}{line}" in text for verb, line in verbs().items())
 

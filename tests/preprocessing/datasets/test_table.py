@@ -179,7 +179,7 @@ def test_a_cut_parquet_and_numbers_for_text_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"row 1: 'caption' is 7, text is needed"):
         list(numbers.records("train"))
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(DatasetError, match="not a parquet file that can be read"):
+    with pytest.raises(DatasetError, match="not a table that can be read"):
         list(numbers.records("train"))
 
 
