@@ -4,26 +4,13 @@ On a CPU it may, and padding is left out. A GPU would make the host wait for eve
 nor an exported one can have any: there all rows are computed with, and padding is masked. Results are the same.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-
 import torch
 from torch import Tensor
 
-_everywhere: ContextVar[bool] = ContextVar("static shapes everywhere", default=False)
+EVERYWHERE = False
+"""Whether shapes are static on a CPU too, as on a GPU: for tests and counts of operators."""
 
 
 def has_static_shapes(values: Tensor) -> bool:
     """Return whether what is computed of values may not have shapes that depend on them."""
-    return values.device.type != "cpu" or _everywhere.get() or torch.onnx.is_in_onnx_export()
-
-
-@contextmanager
-def static_shapes() -> Iterator[None]:
-    """Compute with static shapes on a CPU too, within a context: as a GPU does, for tests and counts of operators."""
-    token = _everywhere.set(True)
-    try:
-        yield
-    finally:
-        _everywhere.reset(token)
+    return EVERYWHERE or values.device.type != "cpu" or torch.onnx.is_in_onnx_export()

@@ -3,7 +3,7 @@
 Shapes: B batch, N set elements or grid cells, F feature width, S side of the pixels.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
@@ -23,11 +23,7 @@ from preprocessing.shards.reader import ShardReader
 SizeAugmentation = Literal["none", "region", "grid"]
 Tensors = tuple[torch.Tensor, torch.Tensor]
 
-_DROP: dict[SizeAugmentation, Callable[[int, np.random.Generator], npt.NDArray[np.intp]] | None] = {
-    "none": None,
-    "region": drop_regions,
-    "grid": drop_grids,
-}
+_DROP = {"none": None, "region": drop_regions, "grid": drop_grids}
 # Sets of different sizes are padded to a multiple of it, if batches are to have few shapes.
 _BUCKET = 16
 # Batches alive at once in training: two prefetched, up to four in preparation, the consumer's and its last one.

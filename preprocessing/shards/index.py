@@ -130,15 +130,16 @@ def check_size(tar: Path, expected: int) -> None:
         raise ShardError(f"shard {tar} has {size} bytes, its sidecar says {expected}: cut short or overwritten; {FIX}")
 
 
-def check_digest(tar: Path, expected: str, digest: str) -> None:
+def check_digest(tar: Path, expected: str) -> None:
     """Raise ShardError unless the sha256 of a tar is the one that its sidecar says."""
+    with tar.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != expected:
         raise ShardError(f"shard {tar} has sha256 {digest}, its sidecar says {expected}: the tar was changed; {FIX}")
 
 
 def _verify_contents(tar: Path, index: ShardIndex) -> None:
-    with tar.open("rb") as file:
-        check_digest(tar, index.sha256, hashlib.file_digest(file, "sha256").hexdigest())
+    check_digest(tar, index.sha256)
     expected = {
         f"{key}.{name}": (table.offset[row], table.size[row])
         for name, table in index.members.items()

@@ -1,7 +1,6 @@
 """Exact random access to the samples of a directory of shards."""
 
 import contextlib
-import hashlib
 import io
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
@@ -192,8 +191,8 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the records of one shard with their keys, in order; raise ShardError if the shard is damaged."""
     index = verify_shard(path, deep=False)
     places = member_places(path, index, "json").T.tolist()
+    check_digest(path, index.sha256)
     with path.open("rb") as file:
-        check_digest(path, index.sha256, hashlib.file_digest(file, "sha256").hexdigest())
         for key, (offset, size) in zip(index.keys, places, strict=True):
             file.seek(offset)
             with damage_as(ShardError, f"shard {path}, sample {key}: json is damaged", FIX):

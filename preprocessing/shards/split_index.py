@@ -117,30 +117,24 @@ class SplitIndex:
             return cls(tars, content["fingerprint"], **map_fields(cls, directory, "tars", "fingerprint"))
 
 
-def save_array(path: Path, array: npt.NDArray[Any]) -> None:
-    """Write a .npy file, atomically: a process that has mapped the one before keeps it."""
-    with open_atomic(path) as file:
-        np.save(file, array)
-
-
 def save_fields(table: DataclassInstance, directory: Path) -> None:
-    """Write the arrays among the fields of a table into a directory, as NAME.npy."""
+    """Write the arrays among the fields of a table as NAME.npy, atomically: who has mapped the one before keeps it."""
     for field in fields(table):
         if isinstance(array := getattr(table, field.name), np.ndarray):
-            save_array(directory / f"{field.name}.npy", array)
+            with open_atomic(directory / f"{field.name}.npy") as file:
+                np.save(file, array)
 
 
 def map_fields(kind: type[Any], directory: Path, *others: str) -> dict[str, npt.NDArray[Any]]:
-    """Map the arrays of a kind of table but for other fields, by name; ShardError if one is missing or damaged."""
+    """Map the arrays of a kind of table but for other fields, by name; ShardError if one is missing or damaged.
+
+    Processes share a mapped array's pages, and only those in use take memory.
+    """
     with damage_as(ShardError, f"the tables in {directory} cannot be read", "delete the folder and train again"):
         names = [field.name for field in fields(kind) if field.name not in others]
-        return {name: map_array(directory / f"{name}.npy") for name in names}
-
-
-def map_array(path: Path) -> npt.NDArray[Any]:
-    """Return the array of a .npy file, memory-mapped: processes share its pages, and only those in use take memory."""
-    # Without the subclass, whose every element and slice would be an object with a file.
-    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        mapped = {name: np.load(directory / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in names}
+        # Without the subclass, whose every element and slice would be an object with a file.
+        return {name: np.asarray(array) for name, array in mapped.items()}
 
 
 def _starts(counts: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -18,12 +19,11 @@ from tests.vse_core.training.test_processes import SIZE, SYSTEMS, batch_of
 from tests.vse_core.training.tiny_levels import tiny_levels
 from tests.vse_core.training.tiny_unified import tiny_adversarial, tiny_unified
 from tests.vse_core.training.tiny_views import TinyViews
-from vse_core import products
+from vse_core import products, static_shapes
 from vse_core.encoders.image import FeatureEncoder
 from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.pooling import POOLINGS, build_pooling
-from vse_core.static_shapes import static_shapes
 from vse_core.training.optim import build_optimizer
 from vse_core.training.step import LocalBatch, training_step
 
@@ -58,7 +58,7 @@ def test_aggregators(name: str):
     features, lengths = make_sets([5, 2, 9, 9, 1])
     expected = pooled_and_gradients(module, features.double(), lengths)
     padded = nn.functional.pad(features.double(), (0, 0, 0, SPARE), value=7.0)
-    with static_shapes():
+    with patch.object(static_shapes, "EVERYWHERE", True):
         output, by_features, *rest = pooled_and_gradients(module, padded, lengths)
     assert by_features is not None
     assert not by_features[:, features.shape[1] :].any()
@@ -74,7 +74,7 @@ def test_batch_norm_counts_the_same_rows(norm_rows: Any):
     features = features.double() * (torch.arange(9) < lengths.unsqueeze(1)).unsqueeze(2)
     other = copy.deepcopy(encoder)
     encoder(features, lengths).square().mul(torch.arange(8)).sum().backward()
-    with static_shapes():
+    with patch.object(static_shapes, "EVERYWHERE", True):
         other(features, lengths).square().mul(torch.arange(8)).sum().backward()
     assert_equal([p.grad for p in other.parameters()], [p.grad for p in encoder.parameters()])
     assert_equal(other.state_dict().values(), encoder.state_dict().values())
@@ -89,7 +89,7 @@ def test_steps_of_every_system(name: str):
         inputs[0] = inputs[0].double()
         batch = LocalBatch(with_spare(inputs) if is_static and len(inputs) < 5 else inputs, ids, [SIZE])
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        with static_shapes() if is_static else torch.enable_grad():
+        with patch.object(static_shapes, "EVERYWHERE", is_static):
             result = training_step(model, loss, optimizer, [batch], 1e9)
         gradients = [parameter.grad for parameter in (*model.parameters(), *loss.parameters())]
         found.append([result.loss, *(result.parts[part] for part in sorted(result.parts)), *gradients])
@@ -148,7 +148,7 @@ def operators_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_host_asks_for_no_value(name: str):
     """A tensor that is fake has none: asking is an error."""
     inputs, ids = batch_of(name, 1)
-    with FakeTensorMode() as mode, static_shapes():
+    with FakeTensorMode() as mode, patch.object(static_shapes, "EVERYWHERE", True):
         model, loss = model_of(name), build_loss(**SYSTEMS[name])
         optimizer = build_optimizer(model, 5e-3, 0.01, of_loss=list(loss.parameters()))
         batch = LocalBatch(faked(inputs, mode), mode.from_tensor(ids), [SIZE])
@@ -184,7 +184,7 @@ def test_operators_of_a_step_of_vse_infinity(name: str, monkeypatch: pytest.Monk
         torch.randint(0, 30, (4, 8)),
         torch.tensor([8, 2, 5, 4]),
     ]
-    with operators_of_a_gpu(monkeypatch), static_shapes():
+    with operators_of_a_gpu(monkeypatch), patch.object(static_shapes, "EVERYWHERE", True):
         optimizer = build_optimizer(model, 5e-3, 0.01, of_loss=list(loss.parameters()))
         batch = LocalBatch(inputs, torch.arange(4), [4])
         training_step(model, loss, optimizer, [batch], 2.0, diagnosed=False)

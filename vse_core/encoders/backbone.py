@@ -97,14 +97,10 @@ class BackboneEncoder(nn.Module):
                 f"this backbone takes pixels (B, 3, {side}, {side}) and kept cells (B, {self.cells}), got "
                 f"{tuple(pixels_BCHW.shape)} and {tuple(kept_BN.shape)}"
             )
-        cells_BNF = _as_set(self.backbone(self._normalised(pixels_BCHW)))
+        pixels_BCHW = ((pixels_BCHW.flip(1) if self._bgr else pixels_BCHW) - self.mean) / self.std
+        cells_BNF = _as_set(self.backbone(pixels_BCHW.contiguous(memory_format=torch.channels_last)))
         always_BN = kept_BN.new_ones(batch, self.class_tokens)
         return self.head(*_compacted(cells_BNF, torch.cat([always_BN, kept_BN], dim=1)))  # type: ignore[no-any-return]
-
-    def _normalised(self, pixels_BCHW: Tensor) -> Tensor:
-        if self._bgr:
-            pixels_BCHW = pixels_BCHW.flip(1)
-        return ((pixels_BCHW - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
 
 
 def _probe(network: nn.Module, image_size: int) -> tuple[int, int, int, frozenset[str]]:
@@ -148,12 +144,8 @@ def _avoiding_overflow(network: nn.Module) -> nn.Module:
         ):
             # Copied: of a 1x1 kernel `contiguous` keeps the strides, by which PyTorch tells the layout.
             module.weight.data = torch.empty(module.weight.shape, device=module.weight.device).copy_(module.weight)
-            module.register_forward_pre_hook(_contiguous_input)
+            module.register_forward_pre_hook(lambda _module, inputs: inputs[0].contiguous())
     return network
-
-
-def _contiguous_input(_module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
-    return inputs[0].contiguous()
 
 
 def _require_repeatable(network: nn.Module, image_size: int) -> None:

@@ -46,7 +46,10 @@ def build_network(architecture: Architecture | None, weights: str | None) -> tup
         network: nn.Module = GridResNet(architecture)
         if weights is not None:
             state = _torchvision_state(architecture, weights)
-            _fill(network, {name: tensor for name, tensor in state.items() if not name.startswith("fc.")}, weights)
+            try:
+                network.load_state_dict({name: state[name] for name in state if not name.startswith("fc.")})
+            except RuntimeError as error:
+                raise ValueError(f"backbone weights {weights} do not fit: {error}") from error
         return network, architecture
     if weights is None and architecture is None:
         raise ValueError("a backbone needs weights, or an architecture to be trained from scratch")
@@ -151,10 +154,3 @@ def _downloaded(architecture: str, weights: str) -> Mapping[str, Tensor]:
             f"{architecture} ({first_line(error)})"
         ) from error
     return state
-
-
-def _fill(network: nn.Module, state: Mapping[str, Tensor], weights: str) -> None:
-    try:
-        network.load_state_dict(state)
-    except RuntimeError as error:
-        raise ValueError(f"backbone weights {weights} do not fit: {error}") from error

@@ -69,11 +69,6 @@ class HierarchicalModel(Model):
     where it bounds the length from below.
     """
 
-    def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor, graphs: RoleGraphs) -> TextLevels:
-        """Captions on all levels, of word ids (C, L), lengths (C,) and role graphs."""
-        texts: TextLevels = self.text_encoder(tokens_CL, lengths_C, graphs)
-        return texts
-
     def forward(
         self, features_BNF: Tensor, lengths_B: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor, graphs: RoleGraphs
     ) -> tuple[VideoLevels, TextLevels]:

@@ -1,7 +1,6 @@
 """Models: two encoders whose outputs are compared; two towers, the shape shared by VSE++ and VSE-infinity."""
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,13 @@ from torch import Tensor, nn
 
 from vse_core import registry
 from vse_core.digests import write_digests
-from vse_core.outputs import Texts
 from vse_core.streams import beside
 
 WEIGHTS = "model.safetensors"
 SPECIFICATION = "model.json"
 
 
-class Model(nn.Module, ABC):
+class Model(nn.Module):
     """An image encoder and a text encoder, and how a caption and an image are encoded with them."""
 
     specification: dict[str, Any]
@@ -53,9 +51,9 @@ class Model(nn.Module, ABC):
         """Encode features (B, N, F) with their lengths (B,), or pixels and a mask of cells to keep, into `Images`."""
         return self.image_encoder(images, lengths_or_mask)
 
-    @abstractmethod
-    def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor, *extra: Any, **options: Any) -> Texts:
-        """Encode captions (C, L) of lengths (C,), with what else the model reads of them."""
+    def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor, *extra: Any, **options: Any) -> Any:
+        """Encode captions (C, L) of lengths (C,), with what else the model reads of them, into `Texts`."""
+        return self.text_encoder(tokens_CL, lengths_C, *extra, **options)
 
 
 class TwoTower(Model):
@@ -64,11 +62,6 @@ class TwoTower(Model):
     The image encoder is ``(features_BNF, lengths_B) -> (B, K, D)``, or ``(pixels_BCHW, kept_BN) -> (B, K, D)``; the
     text encoder is ``(tokens_CL, lengths_C) -> (C, D)``.
     """
-
-    def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
-        """One unit vector per caption: (C, D) in float32."""
-        texts_CD: Tensor = self.text_encoder(tokens_CL, lengths_C)
-        return texts_CD
 
     def forward(
         self, images: Tensor, lengths_or_mask: Tensor, tokens_BL: Tensor, token_lengths_B: Tensor

@@ -5,7 +5,7 @@ sizes, N ranks, P width of a rank's code, H width of the generator, D dimensions
 """
 
 import math
-from collections.abc import Callable
+from abc import abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,36 @@ _HEADS = 4
 HELD = 1024
 
 
-class GeneralizedPooling(RankPooling):
+class LengthPooling(RankPooling):
+    """Weights of ranks by a softmax, at a temperature, of scores that depend on the length of the set alone."""
+
+    linear: nn.Linear
+
+    def __init__(self, position_dim: int, temperature: float) -> None:
+        super().__init__()
+        self.codes = RankCodes(position_dim)
+        self.temperature = temperature
+
+    @abstractmethod
+    def _states(self, codes_NP: Tensor, sizes_U: Tensor) -> Tensor:
+        """Return states (U, N, H) of ranks for sets of U sizes, of which ``linear`` makes the scores."""
+
+    def coefficients(self, lengths_B: Tensor, size: int | None = None) -> Tensor:
+        """Return the weights (B, size) of the ranks; ``size`` is the longest length by default."""
+        longest = size if size is not None and has_static_shapes(lengths_B) else int(lengths_B.max())
+        sizes_U, row_of_B = distinct_lengths(lengths_B, longest)
+        codes_NP = self.codes(longest).to(self.linear.weight)
+        # The temperature multiplies every error of a score by ten: half precision would not do.
+        with full_precision(lengths_B):
+            scores_UN = at_least_float32(self.linear(self._states(codes_NP, sizes_U)).squeeze(-1)) / self.temperature
+        padded_UN = torch.arange(longest, device=lengths_B.device) >= sizes_U.unsqueeze(-1)
+        weights_UN = scores_UN.masked_fill(padded_UN, -float("inf")).softmax(dim=-1)
+        if size is not None and size > longest:
+            weights_UN = nn.functional.pad(weights_UN, (0, size - longest))
+        return weights_UN[row_of_B]
+
+
+class GeneralizedPooling(LengthPooling):
     """Learn how much each rank of the sorted set counts (VSE-infinity, section 3 and equations (2) to (5)).
 
     The coefficients come from a bidirectional GRU, ``hidden_dim`` (d_2) wide, over sinusoidal codes of the ranks,
@@ -34,41 +63,14 @@ class GeneralizedPooling(RankPooling):
     """
 
     def __init__(self, position_dim: int = 32, hidden_dim: int = 32, temperature: float = 0.1) -> None:
-        super().__init__()
+        super().__init__(position_dim, temperature)
         if position_dim % 2:
             raise ValueError(f"position_dim must be even (sine and cosine pairs), got {position_dim}")
-        self.codes = RankCodes(position_dim)
-        self.temperature = temperature
         self.gru = nn.GRU(position_dim, hidden_dim, batch_first=True, bidirectional=True)
         self.linear = nn.Linear(hidden_dim, 1, bias=False)
 
-    def coefficients(self, lengths_B: Tensor, size: int | None = None) -> Tensor:
-        """Return the weights (B, size) of the ranks; ``size`` is the longest length by default."""
-        return length_weights(self._scores, lengths_B, size, self.temperature)
-
-    def _scores(self, sizes_U: Tensor, longest: int) -> Tensor:
-        codes_NP = self.codes(longest).to(self.linear.weight)
-        scores_UN: Tensor = self.linear(rank_states(self.gru, codes_NP, sizes_U)).squeeze(-1)
-        return scores_UN
-
-
-def length_weights(
-    scores: Callable[[Tensor, int], Tensor], lengths_B: Tensor, size: int | None, temperature: float
-) -> Tensor:
-    """Return the weights (B, size) of ranks whose scores depend on the length of the set alone: a softmax over ranks.
-
-    ``scores`` gives (U, N) for the U distinct lengths and the longest, N; None as ``size`` means N.
-    """
-    longest = size if size is not None and has_static_shapes(lengths_B) else int(lengths_B.max())
-    sizes_U, row_of_B = distinct_lengths(lengths_B, longest)
-    # The temperature multiplies every error of a score by ten: half precision would not do.
-    with full_precision(lengths_B):
-        scores_UN = at_least_float32(scores(sizes_U, longest)) / temperature
-    padded_UN = torch.arange(longest, device=lengths_B.device) >= sizes_U.unsqueeze(-1)
-    weights_UN = scores_UN.masked_fill(padded_UN, -float("inf")).softmax(dim=-1)
-    if size is not None and size > longest:
-        weights_UN = nn.functional.pad(weights_UN, (0, size - longest))
-    return weights_UN[row_of_B]
+    def _states(self, codes_NP: Tensor, sizes_U: Tensor) -> Tensor:
+        return rank_states(self.gru, codes_NP, sizes_U)
 
 
 def distinct_lengths(lengths_B: Tensor, longest: int) -> tuple[Tensor, Tensor]:
@@ -133,31 +135,23 @@ def rank_codes(count: int, dim: int) -> Tensor:
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
 
 
-class TransformerGenerator(RankPooling):
+class TransformerGenerator(LengthPooling):
     """GPO whose rank codes are read by a Transformer's encoder layer instead of a GRU.
 
     One layer of four heads and of the codes' width, its inner layer ``hidden_dim`` wide, without dropout: our choice.
     """
 
     def __init__(self, position_dim: int = 32, hidden_dim: int = 32, temperature: float = 0.1) -> None:
-        super().__init__()
+        super().__init__(position_dim, temperature)
         if position_dim % _HEADS:
             raise ValueError(f"position_dim must be a multiple of {_HEADS}, the number of heads; got {position_dim}")
-        self.codes = RankCodes(position_dim)
-        self.temperature = temperature
         self.layer = nn.TransformerEncoderLayer(position_dim, _HEADS, hidden_dim, dropout=0.0, batch_first=True)
         self.linear = nn.Linear(position_dim, 1, bias=False)
 
-    def coefficients(self, lengths_B: Tensor, size: int) -> Tensor:
-        """Return the weights (B, size) of the ranks."""
-        return length_weights(self._scores, lengths_B, size, self.temperature)
-
-    def _scores(self, sizes_U: Tensor, longest: int) -> Tensor:
-        codes_NP = self.codes(longest).to(self.linear.weight)
+    def _states(self, codes_NP: Tensor, sizes_U: Tensor) -> Tensor:
         padded_UN = torch.arange(codes_NP.shape[0], device=sizes_U.device) >= sizes_U.unsqueeze(-1)
-        states_UNP = self.layer(codes_NP.expand(sizes_U.shape[0], -1, -1), src_key_padding_mask=padded_UN)
-        scores_UN: Tensor = self.linear(states_UNP).squeeze(-1)
-        return scores_UN
+        states_UNP: Tensor = self.layer(codes_NP.expand(sizes_U.shape[0], -1, -1), src_key_padding_mask=padded_UN)
+        return states_UNP
 
 
 class DimensionGenerator(Pooling):

@@ -30,7 +30,8 @@ def rank_weighted_sum(features_BND: Tensor, lengths_B: Tensor, weights_BKN: Tens
     weights_BKN = weights_BKN.to(features_BND.dtype)
     with full_precision(features_BND):
         if _sorts_by_key(features_BND):
-            sum_ranks = _RankWeightedSum.apply if _needs_grad(features_BND, weights_BKN) else _rank_weighted_sum
+            needs_grad = torch.is_grad_enabled() and (features_BND.requires_grad or weights_BKN.requires_grad)
+            sum_ranks = _RankWeightedSum.apply if needs_grad else _rank_weighted_sum
             # Keys ascend, so the weights are turned round to meet them.
             backwards_BN = (lengths_B.unsqueeze(-1) - 1 - torch.arange(weights_BKN.shape[2])).clamp(min=0)
             ascending_BKN = weights_BKN.gather(-1, backwards_BN.unsqueeze(1).expand_as(weights_BKN))
@@ -52,10 +53,6 @@ def _sorts_by_key(features_BND: Tensor) -> bool:
     return features_BND.dtype == torch.float32 and not has_static_shapes(features_BND)
 
 
-def _needs_grad(*tensors: Tensor) -> bool:
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-
-
 def _sort_whole(features_BND: Tensor, lengths_B: Tensor) -> Tensor:
     """Sort with PyTorch's own sort and gradient, padding behind the real rows: for GPUs, and for float64."""
     is_padding_BN1 = ~valid_mask(features_BND, lengths_B).unsqueeze(-1)
@@ -69,7 +66,9 @@ def _rank_weighted_sum(features_BND: Tensor, ascending_BKN: Tensor, lengths: Seq
     # Without a gradient the order is not needed, and the values alone sort faster.
     pooled_BKD = features_BND.new_empty(len(lengths), ascending_BKN.shape[1], features_BND.shape[2])
     for sample, length in enumerate(lengths):
-        values_Dn = _sorted_columns(features_BND[sample, :length])
+        # A copy even if the transpose is contiguous already: NumPy's sort, vectorised, works in place.
+        values_Dn = features_BND[sample, :length].detach().t().clone(memory_format=torch.contiguous_format)
+        values_Dn.numpy().sort(axis=-1)
         pooled_BKD[sample] = ascending_BKN[sample, :, :length] @ values_Dn.t()
     return pooled_BKD
 
@@ -129,14 +128,6 @@ class _SortSets(torch.autograd.Function):
             ascending_Dn = grad_BND[sample, :length].t().contiguous().flip(-1)
             grad_features[sample, :length] = _unsort(ascending_Dn, order_Dn).t()
         return grad_features, None
-
-
-def _sorted_columns(rows_nD: Tensor) -> Tensor:
-    """Columns of a set in ascending order: (D, n)."""
-    # A copy even if the transpose is contiguous already: NumPy's sort, vectorised, works in place.
-    columns_Dn = rows_nD.detach().t().clone(memory_format=torch.contiguous_format)
-    columns_Dn.numpy().sort(axis=-1)
-    return columns_Dn
 
 
 class _KeySorter:
