@@ -107,24 +107,19 @@ class PrecomputedDataset(DatasetSettings):
     format: Literal["precomputed"]
     root: AbsolutePath = Field(description="folder of these files")
     images: Address | None = Field(
-        None, description="folder of the photographs, or s3://bucket/folder, for contact sheets and figures alone"
-    )
-    id_mapping: AbsolutePath | None = Field(
-        None, description="JSON file: image id -> name in `images`; by default id_mapping.json next to `root`"
+        None,
+        description="folder of the photographs, or s3://bucket/folder, for contact sheets and figures alone; "
+        "id_mapping.json next to `root` names them",
     )
 
     @property
     def names_file(self) -> Path:
-        """The file that names the photographs."""
-        return self.id_mapping or self.root.parent / "id_mapping.json"
+        """The JSON file that names the photographs: image id -> name in `images`."""
+        return self.root.parent / "id_mapping.json"
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of the reader, which needs no photographs."""
         return {"root": str(self.root)}
-
-    def _misfits(self) -> Iterator[str]:
-        if self.id_mapping is not None and self.images is None:
-            yield "id_mapping: has no effect without images, the folder of the photographs; name it too"
 
 
 class HgrDataset(DatasetSettings):

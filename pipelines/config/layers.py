@@ -23,6 +23,7 @@ PACKAGED = PRESETS.with_name("data")
 # Settings of earlier versions, accepted at the value that turned them off.
 REMOVED: dict[str, Any] = {
     "dataset.averaged": False,
+    "dataset.id_mapping": None,
     "loss.view_orthogonality": 0,
     "training.view_dropout": 0,
     "training.profile_steps": 0,

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from pipelines.retrieval.correction import MOST, Correction
 from pipelines.retrieval.faiss_index import GalleryIndex
 from pipelines.retrieval.gallery import Biases, Gallery
-from pipelines.retrieval.index_rsum import gallery_rsum, index_rsum
+from pipelines.stages.index.run import gallery_rsum, index_rsum
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.storage.atomic import write_json_atomic
 

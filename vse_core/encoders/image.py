@@ -5,8 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from vse_core.encoders.center import Center
-from vse_core.encoders.normalize import GlobalBatchNorm
+from vse_core.encoders.normalize import Center, GlobalBatchNorm
 from vse_core.pooling.masks import check_lengths, into_sets, real_rows, valid_mask
 from vse_core.precision import product_type
 from vse_core.products import Linear
@@ -126,7 +125,8 @@ class RegionEncoder(nn.Module):
 
     The convolution of a grid is one linear layer for each of its cells, so the features may as well be those of
     detected regions. The aggregate is taken of the layer's outputs, not of the regions' unit vectors. With ``center``
-    the mean of the training features is subtracted first (:class:`~vse_core.encoders.center.Center`; not in the paper).
+    the mean of the training features is subtracted first (:class:`~vse_core.encoders.normalize.Center`), unlike
+    the paper's.
     """
 
     def __init__(self, feature_dim: int, embed_dim: int, pooling: nn.Module, center: bool = False) -> None:

@@ -14,8 +14,8 @@ from pipelines.retrieval import faiss_index
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.faiss_index import GalleryError, GalleryIndex, ItemIndex, Kind, Sample
 from pipelines.retrieval.gallery import Biases, Gallery
-from pipelines.retrieval.index_rsum import gallery_rsum, index_rsum
 from pipelines.schema.compression import Compression
+from pipelines.stages.index.run import gallery_rsum, index_rsum
 from preprocessing.datasets.record import Caption, Record
 from vse_core.digests import write_digests
 

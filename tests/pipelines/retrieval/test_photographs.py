@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipelines.config import ConfigError, load_config
 from pipelines.config.datasets import PrecomputedDataset
 from pipelines.retrieval.gallery import Gallery, with_photographs
 from preprocessing.datasets import Caption, DatasetError, Record
@@ -44,5 +43,3 @@ def test_a_name_that_leads_out_is_refused(gallery: Gallery, dataset: Precomputed
     (tmp_path / "id_mapping.json").write_text(json.dumps({"4": "../outside.jpg"}))
     with pytest.raises(DatasetError, match=r"id_mapping\.json, 4: image: the name '\.\./outside\.jpg'"):
         with_photographs(gallery, dataset)
-    with pytest.raises(ConfigError, match="id_mapping: has no effect without images"):
-        load_config(None, ["dataset={format: precomputed, root: /x, id_mapping: /y}", "features.extractor=precomputed"])
