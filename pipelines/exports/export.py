@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pipelines.retrieval.options import add_model_options, default_tracking_uri
 from pipelines.runtime.cli import CommandParser, say
 from pipelines.runtime.stage import StageError, disk_errors
+from pipelines.schema.weights import PRETRAINED
 
 if TYPE_CHECKING:
     from pipelines.inference.embedder import Embedder
@@ -114,12 +115,11 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
 
     A dual encoder leaves in transformers' format; of other models `model` and `extractor` as they are registered, with
     `modules.json` for sentence-transformers. `onnx` has both towers if they have that form, `README.md` the model's
-    card. Raises StageError for a model without embeddings, or if ONNX gives other
-    vectors than PyTorch.
+    card. Raises StageError for a model without embeddings, or if ONNX gives other vectors than PyTorch.
     """
     from pipelines.inference.embedder import Embedder
     from pipelines.kinds import saved_kind
-    from pipelines.registry.models import CORRECTION, MODEL_CARD
+    from pipelines.registry.models import CORRECTION, MODEL_CARD, unpinned
     from pipelines.retrieval.correction import Correction
     from vse_core.digests import write_digests
     from vse_core.models.onnx import OnnxError
@@ -147,6 +147,9 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
         lines.append(f"ONNX: none ({error})")
     told = bundle / MODEL_CARD
     about = told.read_text(encoding="utf-8").partition("\n")[2].lstrip() if told.is_file() else ""
+    if name.startswith(PRETRAINED):
+        weights = unpinned(name).removeprefix(PRETRAINED)
+        about = f"The weights are those of `{weights}`, whose card names its data and licence.\n"
     (output / CARD).write_text(_card(name, found, is_dual, about), encoding="utf-8")
     return lines
 

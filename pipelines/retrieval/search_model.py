@@ -169,7 +169,7 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
         again = command("index", "--name", Path(reference).name, "--model", unpinned(own_images["model"]))
         raise SearchError(f"{error}; then index the images again: {again}") from error
     if own_images is None and not (bundle / "gallery").is_dir():
-        indexed = command("index", "--model", reference, "--images", "FOLDER", "--name", "NAME")
+        indexed = command("index", "--model", unpinned(name), "--images", "FOLDER", "--name", "NAME")
         raise SearchError(f"{name} has no gallery of its own: index images ({indexed}), and give --gallery NAME")
     try:
         embedder = Embedder(bundle / "model", bundle / "extractor")
