@@ -58,6 +58,5 @@ def done_once(stage: StageDir, experiment: Experiment, work: Callable[[Tracker],
             PipelineRuns(experiment, stage.fingerprint) as runs,
             runs.parent as tracker,
         ):
-            tracker.set_tags({"vse.fingerprint": stage.fingerprint})
             work(tracker)
     return stage.read_manifest()

@@ -11,9 +11,9 @@ from pipelines.retraining.journal import START, Journal, now
 from pipelines.retraining.new_pairs import NewPairs
 from pipelines.retraining.promotion import Decision, judge, unreadable
 from pipelines.runtime.cli import console, make_parser, say
-from pipelines.runtime.file_hashes import kept_hashes
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import Plans, fingerprint, manifest_in
+from pipelines.stages.extract.plan import kept_hashes
 from pipelines.stages.runner import known_stages, plan_stages, run_stages
 from pipelines.tracking import PipelineRuns, Tracker
 from preprocessing.datasets import build_dataset

@@ -24,6 +24,10 @@ _AGAIN = "delete it and run the stage again"
 _RENAMED = {"set_aside": "skipped", "shards_taken_over": "reused_shards"}
 
 
+# The identity of what is made of JSON: inputs, settings, and the version of the code.
+fingerprint = json_digest
+
+
 class StageError(RedactedError, RuntimeError):
     """A stage cannot do its work; the message, printed without a traceback, says why and what to change."""
 
@@ -42,11 +46,6 @@ def disk_errors(work: str, folder: Path) -> Iterator[None]:
             f"{work}: cannot write to {folder} ({reason}): make room there, or fix what the message names, and run the "
             "same command again, which resumes"
         ) from error
-
-
-def fingerprint(content: Any) -> str:
-    """Return the sha256 (64 hex digits) of the canonical JSON of `content`; TypeError or ValueError if it has none."""
-    return json_digest(content)
 
 
 def content_digest(path: Path) -> str:

@@ -22,23 +22,6 @@ def main() -> None:
 
 
 def _main() -> None:
-    parser = _parser()
-    options = parser.parse_args(sys.argv[1:2])
-    if options.verb:
-        _run(options.verb, sys.argv[2:])
-    else:
-        parser.print_help()
-
-
-def _run(verb: str, arguments: list[str]) -> None:
-    Caller.is_vse = True
-    sys.argv[1:] = arguments
-    script = scripts()[verb]
-    sys.path.insert(0, str(script.parent))  # as Python does for a script
-    runpy.run_path(str(script), run_name="__main__")
-
-
-def _parser() -> argparse.ArgumentParser:
     listed = "\n".join(f"  {verb:<12}{line}" for verb, line in verbs().items())
     parser = CommandParser(
         prog="vse",
@@ -48,4 +31,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('vse-pipeline')}")
     parser.add_argument("verb", nargs="?", choices=list(verbs()), metavar="VERB", help=argparse.SUPPRESS)
-    return parser
+    verb = parser.parse_args(sys.argv[1:2]).verb
+    if verb is None:
+        parser.print_help()
+        return
+    Caller.is_vse = True
+    del sys.argv[1]
+    script = scripts()[verb]
+    sys.path.insert(0, str(script.parent))  # as Python does for a script
+    runpy.run_path(str(script), run_name="__main__")

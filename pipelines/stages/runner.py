@@ -175,9 +175,8 @@ def _run(
                     outcomes.append(_run_stage(config, name, plans, runs))
                     if log_headlines := known_stages()[name].log_headlines:
                         log_headlines(config, plans[name], parent)
-                    parent.describe(
-                        "\n".join(f"- **{each.name}**: {each.summary}" for each in _headlines_first(outcomes))
-                    )
+                    headlines = sorted(outcomes, key=lambda each: not known_stages()[each.name].is_reported)
+                    parent.describe("\n".join(f"- **{each.name}**: {each.summary}" for each in headlines))
             if any(known_stages()[name].is_reported for name in names):
                 start = time.monotonic()
                 outcomes.append(_reported(_write_report(config, identity, plans), time.monotonic() - start))
@@ -186,11 +185,6 @@ def _run(
         if not was_connected:
             cluster.disconnect()
     return outcomes, plans
-
-
-def _headlines_first(outcomes: Sequence[StageReport]) -> list[StageReport]:
-    stages = known_stages()
-    return sorted(outcomes, key=lambda each: not stages[each.name].is_reported)
 
 
 def _run_stage(config: PipelineConfig, name: str, plans: dict[str, StagePlan], runs: PipelineRuns) -> StageReport:

@@ -3,24 +3,16 @@
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, cast
+from typing import Literal
 
 from pipelines.config import PipelineConfig
 from pipelines.runtime.stage import Plans, StagePlan, StageReport
 from pipelines.tracking import Tracker
 
 
-class Work(Protocol):
-    """The module that does the work of a stage; it imports at its top what it needs, however heavy."""
-
-    def run(self, config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
-        """Do what is missing and log it to `tracker`, the stage's own run; called if the plan is not complete."""
-        ...
-
-
 @dataclass(frozen=True)
 class Stage:
-    """A stage: its name, its plan, and the name of the module whose `run` does the work (see `Work`).
+    """A stage: its name, its plan, and the name of the module whose `run` does the work.
 
     `plan` finds the work to do: cheap, without side effects, and callable before the earlier stages have run. It gets
     the plans of these. Its module imports nothing heavy (no torch, ray, mlflow or transformers), as planning an
@@ -50,5 +42,6 @@ class Stage:
         return self.needs is None or config.kind.has_embeddings
 
     def run(self, config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
-        """Do the work, see `Work.run`."""
-        return cast("Work", importlib.import_module(self.work)).run(config, upstream, tracker)
+        """Do what is missing and log it to `tracker`, the stage's own run; called if the plan is not complete."""
+        report: StageReport = importlib.import_module(self.work).run(config, upstream, tracker)
+        return report

@@ -17,26 +17,16 @@ from pipelines.tracking.records import LoggedModel, Pending
 # The errors of MLflow, its database, its artifacts' S3 and files that do not answer or refuse.
 OUTAGES = (MlflowException, SQLAlchemyError, sqlite3.Error, OSError, Boto3Error, BotoCoreError, ClientError)
 
-# MLflow's limits of the entries of one kind in a request.
-_METRICS_A_REQUEST, _OTHERS_A_REQUEST = 1000, 100
-
 
 def send(client: MlflowClient, pending: Pending, artifacts: Path) -> None:
     """Send everything, forgetting each thing once it has arrived; what arrives twice does no harm."""
     run_id = pending.run.run_id
-    if pending.params:
-        known = client.get_run(run_id).data.params
-        entries = [Param(name, value) for name, value in pending.params.items() if name not in known]
-        for start in range(0, len(entries), _OTHERS_A_REQUEST):
-            client.log_batch(run_id, params=entries[start : start + _OTHERS_A_REQUEST])
-        pending.params = {}
-    if pending.tags:
-        client.log_batch(run_id, tags=[RunTag(name, value) for name, value in pending.tags.items()])
-        pending.tags = {}
-    while pending.metrics:
-        batch = pending.metrics[:_METRICS_A_REQUEST]
-        client.log_batch(run_id, metrics=[Metric(*metric) for metric in batch])
-        del pending.metrics[: len(batch)]
+    if pending.params or pending.tags or pending.metrics:
+        known = client.get_run(run_id).data.params if pending.params else {}
+        params = [Param(name, value) for name, value in pending.params.items() if name not in known]
+        metrics = [Metric(*metric) for metric in pending.metrics]
+        client.log_batch(run_id, metrics, params, [RunTag(*tag) for tag in pending.tags.items()])
+        pending.params, pending.tags, pending.metrics = {}, {}, []
     while pending.models:
         _send_model(client, pending.run.experiment_id, run_id, pending.models[0])
         del pending.models[0]

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from pipelines.runtime.stage import StageError
 from preprocessing.plain_text import csv_cell
 from preprocessing.reading import damage_as, parse_json
@@ -94,17 +96,10 @@ def value_text(value: Any) -> str:
 
 
 def _trial(row: dict[str, str]) -> Trial:
-    return Trial(
-        row["trial"],
-        {key: parse_json(value) for key, value in row.items() if key not in (*_FIXED, *RECALLS)},
-        int(row["seed"]),
-        float(row["rsum"]) if row["rsum"] else None,
-        int(row["best_epoch"]),
-        int(row["epochs"]),
-        row["stopped_early"] == "True",
-        row["problem"],
-        {name: float(row[name]) for name in RECALLS if row[name]},
-    )
+    fixed = {name: row[name] for name in _FIXED} | {"rsum": row["rsum"] or None}
+    settings = {key: parse_json(value) for key, value in row.items() if key not in (*_FIXED, *RECALLS)}
+    recalls = {name: row[name] for name in RECALLS if row[name]}
+    return TypeAdapter(Trial).validate_python({**fixed, "settings": settings, "recalls": recalls})
 
 
 def _setting(trials: Sequence[Trial]) -> Setting:

@@ -95,7 +95,7 @@ def search_dir(config: PipelineConfig, search: SearchConfig) -> StageDir:
 def _search(config: PipelineConfig, search: SearchConfig, stage: StageDir, tracker: Tracker) -> None:
     from pipelines.tuning.trials import run_trials  # Ray, which planning does without
 
-    tracker.set_tags({"vse.fingerprint": stage.fingerprint, "vse.stage": NAME, "vse.split": config.dataset.eval_split})
+    tracker.set_tags({"vse.stage": NAME, "vse.split": config.dataset.eval_split})
     tracker.log_params({"config": config.name, **search.model_dump(mode="json")})
     began = time.monotonic()
     results = run_trials(config, search, stage.path, tracker.run_id)

@@ -39,7 +39,6 @@ def evaluate_directory(
     shards = upstream["extract"].outputs[dataset.eval_split]
     tracker.set_tags(
         {
-            "vse.fingerprint": stage.fingerprint,
             "vse.model": str(model),
             "vse.data_fingerprint": upstream["extract"].fingerprint,
             "vse.split": dataset.eval_split,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from pipelines.config import PipelineConfig
-from pipelines.runtime.file_hashes import kept_hashes
+from pipelines.runtime.progress import progress_bar
 from pipelines.runtime.stage import Plans, ShardSet, StageDir, StagePlan, fingerprint
 from pipelines.stages.extract.identity import extractor_identity
 from pipelines.stages.extract.shards import Version, missing_shards, shard_plan
@@ -19,10 +20,12 @@ from pipelines.stages.stage import Stage
 from preprocessing.datasets import Dataset, build_dataset
 from preprocessing.datasets.record import ArchivedDataset
 from preprocessing.extraction.extract import FORMAT, ShardSpec, archive_specs, shard_specs
+from preprocessing.extraction.file_hashes import FileHashes
 from preprocessing.extraction.identity import SplitSummary, summarize
 from preprocessing.shards.index import shard_path
 
 NAME = "extract"
+_PATIENCE = 3.0  # seconds
 
 
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:  # noqa: ARG001 (the first stage has none)
@@ -142,6 +145,13 @@ def splits_of(config: PipelineConfig) -> list[Split]:
         shards = tuple(shard_path(directory.path, number) for number in range(len(summary.shards)))
         splits.append(Split(name, dataset, summary, directory, shards, shard_size, settings, features.max_skipped))
     return splits
+
+
+@contextmanager
+def kept_hashes(work_dir: Path, is_read_only: bool) -> Iterator[FileHashes]:
+    """Open the hashes of local files that a work folder keeps; a bar counts the files read, if that takes seconds."""
+    with progress_bar("read new files", None, "files", delay=_PATIENCE) as bar:
+        yield FileHashes(work_dir / "file_hashes.sqlite", is_read_only, bar.update)
 
 
 @lru_cache(maxsize=8)

@@ -27,7 +27,6 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
         raise StageError(f"index.compress: {error}") from error
     index.save(stage.create() / NAME, index_origin(model, gallery))
     facts = index.facts()
-    tracker.set_tags({"vse.fingerprint": stage.fingerprint})
     tracker.log_metrics({f"index/{items}_recall": each.recall for items, each in facts.items()})
     tracker.log_artifact(stage.path / NAME / "index.json")
     summary = "; ".join(f"{each.items:,} {items}, {each}" for items, each in facts.items())

@@ -57,7 +57,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
             model_card.description(card.read_text(encoding="utf-8")),
         )
     summary = f"{registered.name} version {registered.version}, {split} RSUM {metrics['rsum']:.1f}"
-    tracker.set_tags({"vse.fingerprint": stage.fingerprint, "vse.model_uri": registered.uri})
+    tracker.set_tags({"vse.model_uri": registered.uri})
     record = {"summary": summary, "model_uri": registered.uri, "model_id": registered.model_id}
     stage.complete(record, [*parts, EXTRACTOR, DIGESTS, MODEL_CARD])
     return StageReport(NAME, stage.path, summary)

@@ -18,7 +18,6 @@ from pipelines.kinds.inputs import SplitPaths
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import (
     Plans,
-    StageDir,
     StageError,
     StagePlan,
     StageReport,
@@ -66,7 +65,7 @@ def run(
     facts, total_steps = prepared["facts"], prepared["total_steps"]
     train, evaluation = (replace(split, tables=config.work_dir / prepared["tables"][name]) for name, split in splits)
     config.mirror.push_missing(stage.path, [*recorded(stage.path), DIGESTS])  # the workers' machines need it
-    _log_settings(config, tracker, stage, upstream["extract"], facts)
+    _log_settings(config, tracker, upstream["extract"], facts)
     split = config.dataset.eval_split
     digest = manifest_in(upstream["extract"].outputs[split])["fingerprint"][:_DIGEST_CHARACTERS]
     job = TrainingJob(
@@ -168,12 +167,9 @@ def _prepare(
     return prepared
 
 
-def _log_settings(
-    config: PipelineConfig, tracker: Tracker, stage: StageDir, features: StagePlan, facts: Mapping[str, float]
-) -> None:
+def _log_settings(config: PipelineConfig, tracker: Tracker, features: StagePlan, facts: Mapping[str, float]) -> None:
     tracker.log_params(config.model_dump(mode="json"))
     tags = {
-        "vse.fingerprint": stage.fingerprint,
         "vse.data_fingerprint": features.fingerprint,
         "vse.split": config.dataset.eval_split,
         "vse.seed": config.seed,

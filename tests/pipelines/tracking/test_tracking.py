@@ -272,7 +272,8 @@ def test_the_page_on_a_server(config: PipelineConfig) -> None:
     assert recorded_run_url(config.experiment, FINGERPRINT) is None
     handle = PipelineRuns(config.experiment, FINGERPRINT).parent.handle
     remote = Tracker(replace(handle, uri="http://mlflow.example:80/"))
-    assert remote.run_url() == f"http://mlflow.example:80/#/experiments/{handle.experiment_id}/runs/{handle.run_id}"
+    page = f"http://mlflow.example:80/#/experiments/{handle.experiment_id}/runs/{handle.run_id}"
+    assert remote.run_url() == f"{page}?workflowType=machine_learning"
 
 
 def test_nothing_that_is_logged_shows_a_secret(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
