@@ -63,7 +63,8 @@ def image_rows(result: dict[str, Any]) -> list[list[str]]:
     """What the image adds to telling an adjective's noun and a noun's colour, by the best region or the only vector."""
     rows = []
     for label, runs in _systems(result):
-        cells = [interval(runs, "rsum"), interval(runs, "attack/total") if "attack/total" in runs[0] else ""]
+        attacked = [run for run in runs if "attack/total" in run]
+        cells = [interval(runs, "rsum"), interval(attacked, "attack/total") if attacked else ""]
         for kind in ("attributes", "colours"):
             right, wrong = (_mean(runs, f"dependencies/{kind}_{of}") for of in ("accuracy", "wrong_image"))
             cells += [f"{right:.1f}, {wrong:.1f}", interval(runs, f"dependencies/{kind}_contribution")]
