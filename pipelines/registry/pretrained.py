@@ -63,8 +63,8 @@ def find_pretrained(pinned: str) -> Path:
 def save_pretrained(config: PipelineConfig) -> Path:
     """Save the pretrained model of a configuration as a bundle of `model` and `extractor`, once, and return it.
 
-    Raises ConfigError if the weights are a folder that is missing or incomplete, and StageError if there is no such
-    model, its weights or tokenizer cannot be loaded, or it is not a dual encoder.
+    Raises ConfigError if the weights are a folder that is missing or incomplete, and StageError if the
+    model does not exist, its weights or tokenizer cannot be loaded, or it is not a dual encoder.
     """
     content = {"version": VERSION, "model": model_content(config), "features": config.features.member}
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)

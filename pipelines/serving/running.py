@@ -90,16 +90,18 @@ class _OwnReplica:
     def deploy(self, model: str) -> None:
         """Begin to load a model in a thread."""
         self._state = self._state._replace(is_settled=False, failure="")
-        threading.Thread(target=self._load, args=(model,), daemon=True).start()
+        self._loading = threading.Thread(target=self._load, args=(model,), daemon=True)
+        self._loading.start()
 
     def state(self) -> State:
         """Return whether a model is being loaded, and why the last one could not be."""
         return self._state
 
     def _load(self, model: str) -> None:
-        failure = ""
+        replica, failure = self._replica, ""
         try:
-            self._replica = SearchReplica(model, self._tracking_uri)
+            replica = SearchReplica(model, self._tracking_uri)
         except Exception as error:  # noqa: BLE001 (the service continues with the old one, and tells)
             failure = in_one_line(error)
-        self._state = self._state._replace(is_settled=True, failure=failure)
+        if threading.current_thread() is self._loading:  # else another version is wanted by now
+            self._replica, self._state = replica, self._state._replace(is_settled=True, failure=failure)

@@ -38,7 +38,7 @@ def load(reference: str | Path, tracking_uri: str | None = None) -> Model:
         tracking_uri: MLflow's address for registered models; by default the database of the work directory.
 
     Raises:
-        pipelines.runtime.stage.StageError: there is no such model, or it cannot be loaded; the message says why.
+        pipelines.runtime.stage.StageError: the model does not exist, or cannot be loaded; the message says why.
     """
     name, uri = str(reference), tracking_uri or default_tracking_uri()
     named = default_work_dir() / "galleries" / name
@@ -131,7 +131,7 @@ class Model:
             where: a condition on the columns of a table of images, such as `year >= 2020`.
 
         Raises:
-            pipelines.runtime.stage.StageError: there is no gallery, or the query or condition does not fit it.
+            pipelines.runtime.stage.StageError: the model has no gallery, or the query or condition does not fit it.
             ValueError: not one of text and image is given, or the image cannot be read.
         """
         if (text is None) == (image is None):
