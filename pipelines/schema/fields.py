@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
 
+import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from yaml.representer import SafeRepresenter
 
 from preprocessing.storage.address import is_s3, split_s3
 from preprocessing.storage.redaction import secrets_in
@@ -60,6 +62,13 @@ class FileText(str):
         self = super().__new__(cls, text)
         self.folder = folder
         return self
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """Return what another process gets: the text alone."""
+        return str, (str(self),)
+
+
+yaml.SafeDumper.add_representer(FileText, SafeRepresenter.represent_str)
 
 
 def in_its_folder(value: object) -> object:

@@ -103,6 +103,9 @@ def test_a_path_starts_from_the_file_that_it_is_written_in(tmp_path: Path, monke
     assert (config.dataset.options()["images"], config.storage.address) == (f"{tmp_path}/photos", f"{here}/there")
     assert (config.work_dir, config.tracking_uri) == (folder / "work", f"sqlite:///{folder}/runs.db")
     assert config.features.options()["weights"] == f"{folder}/network"
+    text = layers.file_layers(path)[-1].values["features"]["weights"]
+    assert type(pickle.loads(pickle.dumps(text))) is str
+    assert yaml.safe_dump([text]) == "- network\n"
     assert load_config(layers.PACKAGED / "table.yaml").dataset.options()["images"] == f"{here}/data/images"
 
 
