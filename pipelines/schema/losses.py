@@ -67,15 +67,15 @@ class MultiViewLoss(HingeLoss):
     """Hinge over the best of several views of an image and its upper bound (MV-VSE, equations 7 to 15)."""
 
     name: Literal["multi_view"]
-    bound: Literal["max", "avg", "up", "up_rough", "joint", "journal"] = Field(
+    bound: Literal["max", "avg", "up", "up_rough", "joint", "journal", "journal_soft"] = Field(
         "joint", description="L_Max, L_Avg, L_Up, L_Rough, or lam * L_Max + (1 - lam) * L_Up; or the released code's"
     )
-    lam: Float = Field(0.7, ge=0, le=1, description="weight between the two parts of the bounds joint and journal")
+    lam: Float = Field(0.7, ge=0, le=1, description="weight between the two parts of joint and journal bounds")
 
     @property
     def pair_plateau(self) -> float:
-        """The loss per pair if all similarities are equal; the bound journal averages over both directions."""
-        return self.margin if self.bound == "journal" else 2 * self.margin
+        """The loss per pair if all similarities are equal; the journal's bounds average over both directions."""
+        return self.margin if self.bound.startswith("journal") else 2 * self.margin
 
 
 class AdoptLoss(Loss):

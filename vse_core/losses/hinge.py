@@ -3,22 +3,30 @@
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vse_core.losses.global_pairs import Block, GlobalPairs, PairLoss, Sums, TotalAndParts
 
 Negatives = Literal["hardest", "all"]
 
 
-def hinge_terms(block: Block, sims_MAC: Tensor, margin: float, negatives: Negatives) -> Tensor:
+def hinge_terms(
+    block: Block, sims_MAC: Tensor, margin: float, negatives: Negatives, softness: float | None = None
+) -> Tensor:
     """Terms ``[margin + s_ac - s_a]+`` of anchors a and candidates c, where s_a is the similarity of the anchor's pair.
 
     Of similarities (..., A, C) of a block's anchors and candidates, ``hardest`` keeps the largest term of each anchor,
-    (..., A), ``all`` every negative's, (..., A, C); terms without a negative are 0.
+    (..., A), ``all`` every negative's, (..., A, C); terms without a negative are 0. ``softness`` replaces the maximum
+    and the hinge by log-sum-exp and softplus at this scale (the soft variant of MV-VSE's released code).
     """
     negative_MAC = sims_MAC.masked_fill(~block.negative_AC, -torch.inf)
     violations_MAC = margin + negative_MAC - block.own(sims_MAC).unsqueeze(-1)
-    return (violations_MAC.amax(dim=-1) if negatives == "hardest" else violations_MAC).clamp(min=0)
+    if softness is None:
+        return (violations_MAC.amax(dim=-1) if negatives == "hardest" else violations_MAC).clamp(min=0)
+    # As released, what is no negative counts as a violation of -1: nothing next to the scale, and finite, where -inf
+    # would turn the gradient of a row without negatives into NaN.
+    scaled_MAC = violations_MAC.clamp(min=-1.0) / softness
+    return softness * nn.functional.softplus(scaled_MAC.logsumexp(dim=-1) if negatives == "hardest" else scaled_MAC)
 
 
 @torch.no_grad()

@@ -8,7 +8,10 @@ from torch import Tensor
 from vse_core.losses.global_pairs import Block, GlobalPairs, PairLoss, Sums, TotalAndParts
 from vse_core.losses.hinge import Negatives, active_share, active_sums, hinge_terms
 
-HingeBound = Literal["max", "avg", "up", "up_rough", "joint", "journal"]
+HingeBound = Literal["max", "avg", "up", "up_rough", "joint", "journal", "journal_soft"]
+
+# Scale of the smooth maximum and hinge of the released code.
+_SOFTNESS = 0.01
 
 
 class MultiViewLoss(PairLoss):
@@ -24,7 +27,8 @@ class MultiViewLoss(PairLoss):
     - ``joint``: ``lam * max + (1 - lam) * up`` (15), the published system;
     - ``journal``: ``lam * up_rough + (1 - lam) * low``, where ``low`` is the mean over the views of
       ``[margin - s*(pair) + s_k(negative)]+`` with each view's own hardest negatives, averaged over both directions:
-      the released code, which belongs to a later journal article.
+      the released code, which belongs to a later journal article;
+    - ``journal_soft``: the same with log-sum-exp for the hardest negative and softplus for the hinge, at scale 0.01.
 
     Hardest negatives are those under ``s*`` but in ``avg`` and ``low``. So ``max <= up <= up_rough`` (14), and with one
     view all of them are the triplet loss (the journal's half of it).
@@ -33,8 +37,8 @@ class MultiViewLoss(PairLoss):
     it is computed as such. The paper leaves open how training begins: with ``negatives="all"`` the equations hold for
     each negative pair instead of the hardest.
 
-    ``lam``, from 0 to 1, is the weight of ``max`` in ``joint``, of ``up_rough`` in ``journal``. The mean is
-    its default reduction, as published, else the sum. Other arguments are TripletLoss's.
+    ``lam``, from 0 to 1, is the weight of ``max`` in ``joint``, of ``up_rough`` in the journal's bounds. The mean is
+    their default reduction, as published, else the sum. Other arguments are TripletLoss's.
     """
 
     def __init__(
@@ -47,12 +51,13 @@ class MultiViewLoss(PairLoss):
         mask_same_image: bool = False,
     ) -> None:
         super().__init__(mask_same_image)
-        self.is_journal = bound == "journal"
+        self.is_journal = bound.startswith("journal")
         self.reduction = reduction or ("mean" if self.is_journal else "sum")
         self.bound = bound
         self.lam = lam
         self.margin = margin
         self.negatives: Negatives = negatives
+        self.softness = _SOFTNESS if bound == "journal_soft" else None
 
     def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
         """The weighted sum of the bounds, its parts; if diagnosed, with the best view's share of active hinges."""
@@ -84,7 +89,7 @@ class MultiViewLoss(PairLoss):
         return terms.sum() / len(terms)
 
     def _terms(self, block: Block, bound: str) -> Tensor:
-        return hinge_terms(block, _view_matrices(block, bound), self.margin, self.negatives)
+        return hinge_terms(block, _view_matrices(block, bound), self.margin, self.negatives, self.softness)
 
 
 def _view_matrices(block: Block, bound: str) -> Tensor:

@@ -26,8 +26,9 @@ def multi_view(s: Sims, ids: list[int], bound: str, margin: float, negatives: st
     if bound == "joint":
         parts = [multi_view(s, ids, part, margin, negatives, mask, lam) for part in ("max", "up")]
         return lam * parts[0] + (1 - lam) * parts[1]
-    if bound == "journal":
-        parts = [multi_view(s, ids, part, margin, negatives, mask, lam) for part in ("up_rough", "low")]
+    if bound.startswith("journal"):
+        soft = "_soft" if bound.endswith("soft") else ""
+        parts = [multi_view(s, ids, part + soft, margin, negatives, mask, lam) for part in ("up_rough", "low")]
         return (lam * parts[0] + (1 - lam) * parts[1]) / 2
     total = 0.0
     for anchor in range(len(ids)):
@@ -64,10 +65,21 @@ def direction(
         return mean(sum(hinges(positives[k], at_views[k])) for k in views)
     if bound == "low":
         return mean(sum(hinges(own, at_views[k])) for k in views)
-    assert bound in ("up", "up_rough")
-    by_negative = zip(*(hinges(positives[k], at_best) for k in views), strict=True)
-    # Equation (11): the indicator asks every view for a violation.
-    return sum(mean(terms) for terms in by_negative if bound == "up_rough" or all(term > 0 for term in terms))
+    if bound in ("up", "up_rough"):
+        by_negative = zip(*(hinges(positives[k], at_best) for k in views), strict=True)
+        # Equation (11): the indicator asks every view for a violation.
+        return sum(mean(terms) for terms in by_negative if bound == "up_rough" or all(term > 0 for term in terms))
+    assert bound in ("up_rough_soft", "low_soft")
+    tau, totals = 0.01, []
+    for k in views:
+        positive, similarities = (own, at_views[k]) if bound == "low_soft" else (positives[k], at_best)
+        violations = [margin - positive + similarity for similarity in similarities.values()]
+        if negatives == "all":
+            totals.append(sum(tau * math.log1p(math.exp(violation / tau)) for violation in violations))
+        else:
+            smooth = tau * math.log(sum(math.exp(violation / tau) for violation in violations) + math.exp(-1 / tau))
+            totals.append(tau * math.log1p(math.exp(smooth / tau)))
+    return mean(totals)
 
 
 def maturity(s: Sims, variant: str) -> tuple[float, float]:

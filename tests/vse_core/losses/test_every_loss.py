@@ -8,7 +8,7 @@ import torch
 from tests.vse_core.losses.batches import random_batch
 from vse_core.losses import build_loss
 
-BOUNDS = ("max", "avg", "up", "up_rough", "joint", "journal")
+BOUNDS = ("max", "avg", "up", "up_rough", "joint", "journal", "journal_soft")
 LOSSES: dict[str, dict[str, Any]] = {
     "triplet": {"name": "triplet"},
     **{

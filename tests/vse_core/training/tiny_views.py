@@ -22,6 +22,7 @@ LOSSES = {
     "multi_view-joint": {"name": "multi_view"},
     "multi_view-joint-all": {"name": "multi_view", "negatives": "all"},
     "multi_view-journal": {"name": "multi_view", "bound": "journal"},
+    "multi_view-journal_soft": {"name": "multi_view", "bound": "journal_soft"},
     "adopt": {"name": "adopt"},
     "adopt-release": {"name": "adopt", "variant": "release"},
     "adopt-paper": {"name": "adopt", "variant": "paper"},
