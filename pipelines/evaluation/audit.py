@@ -89,10 +89,7 @@ class PairJudge:
 
 
 def audit_by_model(named: NamedModel, loss: float) -> StageReport:
-    """Audit the training split by a model that was not trained on it, in a run of its own; done once.
-
-    Raises StageError if the model was trained on this very data, or does not fit it.
-    """
+    """Audit the training split once by a model; StageError if it was trained on this very data, or does not fit it."""
     plans = run_stages(named.config, ["extract"])
     name, _, version = named.reference.partition("/")
     if version.isdigit():
@@ -107,10 +104,7 @@ def audit_by_model(named: NamedModel, loss: float) -> StageReport:
 
 
 def audit_by_halves(config: PipelineConfig, loss: float) -> StageReport:
-    """Audit the training split by two models, each trained on half of its images and judging the other half.
-
-    Captions that `training.leave_out` names are trained on by neither.
-    """
+    """Audit the training split, without `training.leave_out`, by two models of halves: each judges the other half."""
     plans = run_stages(config, ["extract"])
     reader = _reader(config, plans)
     order = np.random.default_rng(config.seed).permutation(len(reader))

@@ -99,10 +99,7 @@ def evaluate_into(
 
 
 def rank(settings: EvaluationConfig, split: str, galleries: Sequence[Gallery], directory: Path) -> Iterator[Results]:
-    """Evaluate image-text retrieval and the other protocols that need embeddings alone; files go into the directory.
-
-    The galleries are of a model, or of the members of an ensemble in the same order.
-    """
+    """Evaluate retrieval and other protocols of embeddings, of a model or an ensemble's galleries in the same order."""
     named = [name for name in settings.protocols if name in RANKINGS]
     cuts = {settings.folds, *(RETRIEVAL_PROTOCOLS[name].folds for name in named if name in RETRIEVAL_PROTOCOLS)}
     embedded = Embedded(galleries, split, directory, tuple(sorted(cuts)), settings.cxc)
@@ -158,8 +155,7 @@ def evaluate_captions(
 def embed_split(config: PipelineConfig, shards: Path, graphs: Mapping[str, Path], directory: Path) -> EmbeddedSplit:
     """Load a model directory and embed the evaluation split with it.
 
-    Raises ShardError if the split has not been extracted, and StageError if the model was trained on other
-    features, or a protocol is not for this split.
+    Raises ShardError if the split has no shards, and StageError if the model's features or a protocol are of another.
     """
     use_tf32(False)  # which cuDNN may take otherwise
     try:
@@ -183,10 +179,7 @@ def embed_split(config: PipelineConfig, shards: Path, graphs: Mapping[str, Path]
 
 
 def draw(embedded: EmbeddedSplit, dataset: Dataset, directory: Path) -> list[Path]:
-    """Draw contact sheets and, if the model pools by GPO, its coefficients; returns the files.
-
-    A model without embeddings has no sheets: they show what a search finds.
-    """
+    """Draw contact sheets, if a search is possible, and GPO's coefficients, if the model has any; returns the files."""
     directory.mkdir(exist_ok=True)
     files = []
     if embedded.gallery.has_embeddings:

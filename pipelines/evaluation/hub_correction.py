@@ -70,10 +70,7 @@ def find_correction(
 def embed_bank(
     config: PipelineConfig, train: SplitPaths, texts: TextEmbedder, model: Path, most: int = MOST
 ) -> tuple[Tensor, Tensor]:
-    """Embed a sample of images (M, K, D) and of their captions (M, D) of the training split, the same each time.
-
-    Raises UncorrectedError if there are too few.
-    """
+    """Embed the same sample of training images (M, K, D) and captions (M, D) each time; UncorrectedError if too few."""
     with _opened(config, train) as data:
         images_M = _sample(data.reader, most)
         captions, texts_M = _captions_of(data.reader, images_M, most)

@@ -8,11 +8,10 @@ from typing import Self
 import torch
 
 from pipelines.config import PipelineConfig
-from pipelines.evaluation import GALLERY, NAME, VERSION
+from pipelines.evaluation import GALLERY, NAME, VERSION, Rsum
 from pipelines.evaluation.comparison import compare
 from pipelines.evaluation.ensemble import evaluate_ensemble
 from pipelines.evaluation.evaluated_model import EvaluatedModel, done_once, in_one_order
-from pipelines.evaluation.rsum import Rsum
 from pipelines.inference.feature_check import require_features
 from pipelines.kinds import saved_kind
 from pipelines.registry.models import find_model

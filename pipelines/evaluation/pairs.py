@@ -24,7 +24,7 @@ def pair_similarities(
 ) -> tuple[Tensor, Tensor]:
     """Return the similarity (C,) of each caption to its image, and the number of captions (B,) of each image.
 
-    `images` are numbers in the reader, `texts` the captions of these images, one after another. A bar shows progress.
+    `images` are numbers in the reader, `texts` their captions, one after another.
     """
     model, source = embedder.model, image_source(embedder.model, reader)
     counts_B = torch.from_numpy(reader.caption_counts[list(images)])

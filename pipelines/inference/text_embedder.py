@@ -70,10 +70,7 @@ class TextEmbedder:
 def text_batches(
     tokens: TokenTable, pad_id: int, inputs: TextInputs, batch_size: int, captions: range | None = None
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the arguments of `encode_texts` for the captions of a split, in order, by default of all.
-
-    `inputs` gives the arguments after tokens and lengths (`Behaviour.text_inputs`); the last batch may be smaller.
-    """
+    """Yield a split's captions, all by default, as `encode_texts` takes them; `inputs` is a `Behaviour.text_inputs`."""
     first = 0 if captions is None else captions.start
     for tokens_CL, lengths_C in caption_batches(tokens, pad_id, batch_size, captions):
         captions_C = np.arange(first, first := first + len(lengths_C))

@@ -36,10 +36,7 @@ Phrase = tuple[str, ...]
 
 
 class ComponentEmbedder:
-    """Embeds the components of captions, and the regions of images, with UniVSE in evaluation mode.
-
-    `pipeline` names the parser that the model was trained with; None is the one that ships.
-    """
+    """Embeds parts of captions and regions with UniVSE in evaluation mode; the parser None is the one that ships."""
 
     def __init__(self, model: UnifiedModel, vocabulary: Vocabulary, pipeline: str | None) -> None:
         self._model = model

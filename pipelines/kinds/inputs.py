@@ -40,10 +40,7 @@ class SplitData:
 
 @dataclass(frozen=True)
 class KindSettings:
-    """The part of a configuration that decides what a kind makes of captions.
-
-    `min_count` is how often a word occurs in training captions to be known; the parser None is the one that ships.
-    """
+    """The part of a configuration that decides what a kind makes of captions; the parser None is the one that ships."""
 
     text: TextEncoderConfig
     loss: LossConfig

@@ -19,10 +19,7 @@ Words = TypeVar("Words", bound=CaptionEncoder)
 def build_caption_encoder(
     settings: KindSettings, reader: ShardReader, directory: Path
 ) -> tuple[CaptionEncoder, dict[str, float]]:
-    """Return the vocabulary of the training captions, or the tokenizer of pretrained weights; with figures about it.
-
-    Raises StageError as `build_words`, or if there is no tokenizer.
-    """
+    """Return the words or pretrained tokenizer of training captions, with figures about it; raises as `build_words`."""
     text = settings.text
     if text.tokenizer is None:
         return build_words(settings, directory, lambda count: Vocabulary.build(reader.texts(), count))

@@ -85,10 +85,7 @@ def view_attention(registered: RegisteredModel) -> dict[str, Figure]:
 
 
 def differing_pairs(images: Sequence[int], views: Sequence[int]) -> list[tuple[int, int]]:
-    """Return, for each image whose captions choose different views, its first caption and the first that differs.
-
-    `images` and `views` are those of each caption, the images ascending.
-    """
+    """Return, for images whose captions choose different views, the first caption and the first with another view."""
     pairs: dict[int, tuple[int, int]] = {}
     first: dict[int, int] = {}
     for caption, (image, view) in enumerate(zip(images, views, strict=True)):

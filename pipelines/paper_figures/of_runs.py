@@ -43,10 +43,7 @@ def negatives(models: Sequence[RegisteredModel]) -> dict[str, Figure]:
 
 
 def alpha_sweep(registered: RegisteredModel, config: PipelineConfig) -> dict[str, bytes]:
-    """Draw recalls over the sentence's weight in a caption's vector, without and under attack (UniVSE, figure 5).
-
-    The evaluation protocol `attack` draws it, on the split of the configuration.
-    """
+    """Draw recalls over the sentence's share of a caption's vector, by the protocol `attack` (UniVSE, figure 5)."""
     settings = config.evaluation.model_copy(update={"protocols": ("retrieval", "attack")})
     attacked = config.model_copy(update={"evaluation": settings})
     directory = evaluate_model(NamedModel(registered.name, attacked, registered.bundle[1] / "model")).directory

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RegisteredModel:
-    """A registered model (NAME, NAME@ALIAS, NAME/VERSION), or a directory with the same parts.
-
-    `tracking_uri` is the MLflow server; a part that cannot be read raises `StageError`.
-    """
+    """A registered model, or a directory with the same parts; one that cannot be read raises StageError."""
 
     reference: str
     tracking_uri: str

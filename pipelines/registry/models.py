@@ -89,11 +89,8 @@ def _registered(reference: str, name: str, tracking_uri: str) -> tuple[Mapping[i
 def current_version(reference: str, tracking_uri: str) -> tuple[str, str]:
     """Turn NAME, NAME@ALIAS, NAME/VERSION or a `models:/` URI into NAME/VERSION, and say why it is this version.
 
-    NAME alone means the champion, or the newest version if there is none. The reason is "" if the reference itself has
-    a version.
-
-    Raises RegistryError if MLflow does not answer, or this model, alias or version does not exist; the message lists
-    those that do.
+    NAME alone means the champion, or the newest version if there is none; of NAME/VERSION the reason is "". Raises
+    RegistryError if MLflow does not answer, or lacks the model, alias or version; the message lists those that exist.
     """
     match = _REFERENCE.fullmatch(reference.removeprefix("models:/"))
     if match is None:

@@ -60,10 +60,7 @@ def _missed(gallery: Gallery, target: Target, query: int) -> SheetRow:
 
 
 def best_queries(queries: pa.Table, count: int) -> list[int]:
-    """Return the indices of up to `count` queries that rank a relevant item first, most similar ones first.
-
-    `queries` has the columns `rank` (from 1) and `similarity`.
-    """
+    """Return the indices of up to `count` queries of `rank` 1, those of the highest `similarity` first."""
     ranks_Q, similarities_Q = queries["rank"].to_numpy(), queries["similarity"].to_numpy()
     order_Q = np.argsort(-similarities_Q, kind="stable")
     return [int(index) for index in order_Q[ranks_Q[order_Q] == 1][:count]]

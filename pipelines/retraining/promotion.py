@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.evaluation import Rsum
 from pipelines.evaluation.commands import check_named
-from pipelines.evaluation.rsum import Rsum
 from pipelines.registry.models import CHALLENGER, CHAMPION, aliases_of, current_version, registry_client, tags_of
 from pipelines.runtime.cli import console, make_parser, say
 from pipelines.runtime.stage import StageError, StageReport, manifest_in

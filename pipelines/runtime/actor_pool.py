@@ -30,10 +30,7 @@ class Actor(Protocol):
 
 @dataclass(eq=False)
 class _Worker:
-    """An actor and its state: the number of its unfinished calls, and whether it can take an item now.
-
-    It may do so while it finishes the item before, if its work is a generator.
-    """
+    """An actor, the number of its unfinished calls, and whether it can take an item, even during another."""
 
     actor: Actor
     calls: int = 0

@@ -47,10 +47,9 @@ def is_connected() -> bool:
 
 
 def connect(configured: str | None) -> None:
-    """Connect to the cluster, or start one on this machine if none is named, once for all stages of a process.
+    """Connect to the cluster (`ray.address`), or start one on this machine, once for all stages of a process.
 
-    `configured` is `ray.address` of the configuration. Raises ClusterError if the cluster does not answer or refuses
-    us.
+    Raises ClusterError if the cluster does not answer or refuses us.
     """
     if is_connected():
         return

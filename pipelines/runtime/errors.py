@@ -90,10 +90,7 @@ def in_one_line(error: BaseException) -> str:
 
 
 def keep_details(error: BaseException) -> str:
-    """Write an error with its traceback to a file that only its owner reads; return its name for a message.
-
-    Without room for a file the details themselves are returned.
-    """
+    """Write an error with its traceback to a file of its owner alone; return its name, or without room the details."""
     versions = f"Python {platform.python_version()}, {platform.platform()}, {sys.argv[0]}"
     text = redacted(f"{versions}\n{''.join(traceback.format_exception(error))}")
     try:

@@ -24,10 +24,8 @@ def exclusive(mirror: Mirror, *folders: Path) -> Iterator[None]:
     """Lock folders for the block, here and on the storage.
 
     A killed holder's lock is free at once on its own machine, and after `mirror.lease_seconds` on others. A process
-    that has lost a lock, having been stopped for as long, gets SIGTERM.
-
-    Raises BusyError if another process has a lock; the message names the folder and the process; StorageError if
-    the storage does not answer.
+    that has lost a lock, having been stopped for as long, gets SIGTERM. Raises BusyError, which names the folder and
+    the process, if another has a lock, and StorageError if the storage does not answer.
     """
     with contextlib.ExitStack() as stack:
         for folder in folders:

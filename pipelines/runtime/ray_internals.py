@@ -19,10 +19,7 @@ SERVE_SETTINGS = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0", "RAY_SERVE_
 
 
 def protect_token() -> None:
-    """Make the file with Ray's token readable by its owner alone, before Ray writes the token into it.
-
-    Would be replaced by: file permissions of Ray's own; it writes a file that everybody on the machine may read.
-    """
+    """Let the owner alone read the file with Ray's token, before Ray writes it. Would be replaced by: Ray doing so."""
     path = Path.home() / ".ray" / "auth_token"
     if os.environ.get("RAY_AUTH_MODE") != "disabled" and not _TOKEN_VARIABLES & os.environ.keys():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,10 +29,7 @@ def protect_token() -> None:
 
 
 def quiet_token_notice() -> None:
-    """Keep Ray's notice that it asks for a token, its default, out of the terminal; that it asks for none is told.
-
-    Would be replaced by: no notice of a default.
-    """
+    """Keep Ray's notice that it asks for a token out of the terminal. Would be replaced by: no notice of a default."""
     logger = logging.getLogger("ray._private.authentication.authentication_token_setup")
     logger.addFilter(_is_no_token_notice)
 
@@ -47,9 +41,8 @@ def _is_no_token_notice(record: logging.LogRecord) -> bool:
 def init_local(**options: Any) -> None:
     """Start Ray on this machine, at a port that is chosen before and written to RAY_ADDRESS.
 
-    Helpers of Ray Train look for the cluster of the machine by themselves and may find another one than ours.
-
-    Would be replaced by: a parameter of `ray.init` for the port of a local cluster.
+    Helpers of Ray Train look for the cluster of the machine by themselves and may find another one than ours. Would be
+    replaced by: a parameter of `ray.init` for the port of a local cluster.
     """
     import ray
 
@@ -89,11 +82,9 @@ def requires_token() -> bool:
 
 
 def configure_train(collective_timeout: float) -> None:
-    """Set the environment variables of Ray Train's controller; they are propagated to its processes.
+    """Set the environment of Ray Train's processes: `ray.train.report` gives up on a worker after a time in seconds.
 
     Would be replaced by: fields of `ray.train.RunConfig` or `FailureConfig`.
-
-    After `collective_timeout` seconds `ray.train.report` gives up on a worker that does not take part.
     """
     # The controller polls the workers, and collects their reports, at this interval; Ray's default is 2 seconds.
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")

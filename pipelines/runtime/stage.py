@@ -49,10 +49,7 @@ def disk_errors(work: str, folder: Path) -> Iterator[None]:
 
 
 def content_digest(path: Path) -> str:
-    """Return the sha256 (64 hex digits) of a file, or of the files of a folder that transformers reads.
-
-    Files are read once in a process for as long as their sizes and times stay.
-    """
+    """Return the sha256 (64 hex digits) of a file, or of a folder's files that transformers reads; read once."""
     files = [path] if path.is_file() else sorted(file for kind in READ for file in path.glob(kind))
     return fingerprint([[file.name, file_digest(file)] for file in files])
 
@@ -151,10 +148,7 @@ class StageDir:
 
 
 def manifest_in(directory: Path) -> dict[str, Any]:
-    """Return the manifest of a complete stage, which planning has copied to this machine.
-
-    Raises as `StageDir.read_manifest`, and StageError if a key is asked of it that it lacks.
-    """
+    """Return the manifest of a complete stage on this machine; raises as `read_manifest`, or if it lacks a key."""
     path = directory / MANIFEST
     return _manifest(path.read_bytes() if path.is_file() else None, path)
 
@@ -267,11 +261,7 @@ Plans = Mapping[str, StagePlan]
 
 @dataclass(frozen=True)
 class StageReport:
-    """The work that a stage has done, for the final table.
-
-    The summary is one line in words: "6,998 images in 14 shards, 2 skipped"; `up_to_date` says that the output was
-    complete already.
-    """
+    """The work that a stage has done, or that it was `up_to_date`: "6,998 images in 14 shards, 2 skipped"."""
 
     name: str
     directory: Path

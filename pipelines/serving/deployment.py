@@ -61,10 +61,7 @@ class ServiceArguments(BaseModel):
 
 
 def application(arguments: ServiceArguments) -> serve.Application:
-    """Build the application of a RayService: the ingress over the replicas, deployments `ingress` and `search`.
-
-    A name is resolved here, once for all replicas.
-    """
+    """Build the application of a RayService, `ingress` over `search`; a name is resolved once for all replicas."""
     tracking_uri = arguments.tracking_uri or default_tracking_uri()
     replicas = search_deployment(Scale()).bind(pin(arguments.model, tracking_uri), tracking_uri)
     ingress = serve.deployment(serve.ingress()(Ingress)).options(

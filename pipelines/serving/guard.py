@@ -37,10 +37,7 @@ _DOCS_POLICY = (
 
 
 def read_token(host: str, token: str | None) -> str | None:
-    """Return the token that clients of a service at an address have to carry; `token` is that of the environment.
-
-    An address that other machines can reach needs a token; a short one is refused.
-    """
+    """Return the token of the environment; StageError if it is short, or absent though other machines reach us."""
     if token and len(token) < _SHORTEST_TOKEN:
         raise StageError(f"{TOKEN_VARIABLE} has {len(token)} characters; use {_SHORTEST_TOKEN} at least: {_MAKE_ONE}")
     if not token and not is_loopback(host):
@@ -165,10 +162,7 @@ class Guard:
 
 
 class _Answer:
-    """Sends an answer with the security headers, and another content security policy if there is one.
-
-    It closes the connection unless the request's body has been read, which would continue to arrive.
-    """
+    """Sends an answer with the security headers; closes the connection while the request's body may still arrive."""
 
     def __init__(self, send: Send, policy: str | None) -> None:
         self._send = send

@@ -56,10 +56,9 @@ def count(status: str) -> None:
 
 
 class Shares:
-    """An amount that is shared by all clients, and of which one client gets half at most.
+    """An amount that is shared by all clients, and of which one client gets half at most; of one event loop.
 
     `what` names it in the message of a refusal: status 429 for a client that has its half, 503 if nothing is left.
-    It belongs to one event loop.
     """
 
     def __init__(self, limit: int, what: str) -> None:

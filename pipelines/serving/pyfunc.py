@@ -6,7 +6,6 @@ pickled. Our packages lie next to it in one archive, `code/packages.zip`.
 
 import atexit
 import base64
-import math
 import shutil
 import sys
 import tempfile
@@ -113,7 +112,7 @@ def _split_rows(model_input: pd.DataFrame) -> dict[str, dict[int, Any]]:
         )
     given: dict[str, dict[int, Any]] = {}
     for row, cells in enumerate(model_input.to_dict(orient="records")):
-        filled = {str(name): cell for name, cell in cells.items() if not _is_missing(cell)}
+        filled = {str(name): cell for name, cell in cells.items() if pd.isna(cell) is not True}
         if len(filled) != 1:
             found = " and ".join(f"'{name}'" for name in filled) or "none"
             raise MlflowException.invalid_parameter_value(f"row {row}: give one of 'text' and 'image'; got {found}")
@@ -124,10 +123,6 @@ def _split_rows(model_input: pd.DataFrame) -> dict[str, dict[int, Any]]:
             raise MlflowException.invalid_parameter_value(f"row {row}: '{name}' must be {allowed}, got {kind}")
         given.setdefault(name, {})[row] = cell
     return given
-
-
-def _is_missing(cell: Any) -> bool:
-    return cell is None or cell is pd.NA or (isinstance(cell, float) and math.isnan(cell))
 
 
 def _shortened(text: str) -> str:

@@ -40,10 +40,7 @@ class State(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """Processes with the model: their number, the most if the load needs them, the GPUs of each, and room for others.
-
-    `spare` more find room, as one is started before another is stopped.
-    """
+    """Processes with the model: their number, the most under load, GPUs of each, and `spare` ones for replacements."""
 
     replicas: int = 1
     most: int = 1
@@ -52,10 +49,7 @@ class Scale(NamedTuple):
 
 
 class Replicas(NamedTuple):
-    """The replicas of a running service: `ask` calls one, `deploy` begins to replace them, `state` tells how far it is.
-
-    `deploy` takes NAME/VERSION or a folder, as `Served.model`.
-    """
+    """A service's replicas: `ask` calls one, `deploy` begins to change their `Served.model`, `state` looks at it."""
 
     ask: Ask
     deploy: Callable[[str], object]
@@ -80,10 +74,7 @@ def find_served(reference: str, tracking_uri: str) -> Served:
 
 
 class Rollout:
-    """The replicas of a service, which change to another version one by one while the others answer.
-
-    `follows` is the reference whose new meaning is served, None if nothing else ever is.
-    """
+    """The replicas of a service, which change one by one to what the reference `follows` means, if it is not None."""
 
     def __init__(self, served: Served, replicas: Replicas, tracking_uri: str, follows: str | None) -> None:
         self._served = self._wanted = self._found = served

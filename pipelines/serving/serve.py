@@ -1,6 +1,5 @@
 """The command line of the serve command; running.py, which takes seconds to import, does the rest."""
 
-import argparse
 import os
 
 from pipelines.retrieval.options import add_model_options
@@ -10,15 +9,6 @@ from pipelines.serving.guard import TOKEN_VARIABLE, read_token
 
 def main() -> None:
     """Read the command line, and serve until interrupted."""
-    options = _parsed()
-    # Out of the environment, which every process of Ray would inherit.
-    token = read_token(options.host, os.environ.pop(TOKEN_VARIABLE, None))
-    from pipelines.serving.running import run
-
-    run(options, token)
-
-
-def _parsed() -> argparse.Namespace:
     parser = CommandParser(prog="serve.py")
     add_model_options(parser)
     parser.add_argument("--host", default="127.0.0.1", help=f"address to listen at; others need {TOKEN_VARIABLE}")
@@ -32,4 +22,9 @@ def _parsed() -> argparse.Namespace:
     )
     follow = "change to a new champion, or a gallery that was indexed again, while the service runs"
     parser.add_argument("--follow", action="store_true", help=follow)
-    return parser.parse_args()
+    options = parser.parse_args()
+    # Out of the environment, which every process of Ray would inherit.
+    token = read_token(options.host, os.environ.pop(TOKEN_VARIABLE, None))
+    from pipelines.serving.running import run
+
+    run(options, token)

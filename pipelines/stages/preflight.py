@@ -64,10 +64,9 @@ def check_writable(key: str, folder: Path, is_dry_run: bool = False) -> None:
 
 
 def check_storage(key: str, address: str | None, is_dry_run: bool = False) -> None:
-    """Write, read and delete a small file, which needs the credentials, the bucket and all permissions.
+    """Write, read and delete a small file, which needs all permissions; ConfigError, with the key, if that fails.
 
-    In a dry run nothing is written: only the list of what is there is asked for. `key` of the configuration is for the
-    message. Raises ConfigError if one of the three fails.
+    In a dry run nothing is written: only the list of what is there is asked for.
     """
     if address is None:
         return
@@ -177,10 +176,7 @@ def _check_room(config: PipelineConfig) -> None:
 
 
 def check_tracking(uri: str, is_dry_run: bool = False) -> None:
-    """Check that something answers at MLflow's address; MLflow's own client checks the credentials.
-
-    Raises ConfigError if nothing answers, or MLflow takes no such address.
-    """
+    """Check that MLflow's address is one and answers; ConfigError if not. Its own client checks the credentials."""
     scheme = uri.partition(":")[0].lower()
     if scheme == "sqlite":
         check_writable("tracking.uri", Path(uri.removeprefix("sqlite:///")).parent, is_dry_run)

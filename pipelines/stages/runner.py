@@ -70,10 +70,7 @@ def main(*stages: str, checks: Mapping[str, Check] | None = None) -> NoReturn:
 
 
 def plan_stages(config: PipelineConfig, names: Sequence[str] = (), last: str | None = None) -> dict[str, StagePlan]:
-    """Plan the stages of a pipeline in their order, up to the last one, each with the plans of those before it.
-
-    Stages that are of no use to the configuration are left out, unless they are among the names asked for.
-    """
+    """Plan the useful stages and those among the names, up to the last one, each with the plans of those before it."""
     plans: dict[str, StagePlan] = {}
     for name, stage in known_stages().items():
         if stage.is_useful(config) or name in names:
@@ -117,10 +114,7 @@ def run_stages(config: PipelineConfig, names: Iterable[str], dry_run: bool = Fal
 
 
 def _applicable(config: PipelineConfig, names: Iterable[str]) -> list[str]:
-    """Return the stages that are of use to a configuration; one that makes what others read runs if it alone is asked.
-
-    Raises StageError if what is asked for needs embeddings, and the model has none.
-    """
+    """Return the useful stages, or all if none is useful; StageError if one of these needs embeddings."""
     names = list(names)
     useful = [name for name in names if known_stages()[name].is_useful(config)]
     if useful:

@@ -41,10 +41,7 @@ class TrackingError(RedactedError):
 
 
 def connect(uri: str) -> MlflowClient:
-    """Return a client of a server or database; a server is not asked anything yet, a new database gets its tables.
-
-    Raises TrackingError if MLflow does not take such an address, or the database cannot be opened.
-    """
+    """Return a client of a server, or of a database, which gets its tables; TrackingError if an address is wrong."""
     redact_logs()
     for name, value in _MLFLOW_SETTINGS.items():
         os.environ.setdefault(name, value)

@@ -26,10 +26,7 @@ PAGES = "http://127.0.0.1:5000"
 
 
 def quiet_database_setup() -> None:
-    """Keep the tables of a new database, which MLflow announces one by one, out of the terminal.
-
-    Would be replaced by: a documented setting for the messages of migrations.
-    """
+    """Keep MLflow's messages about a new database's tables back. Would be replaced by: a documented setting."""
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
@@ -71,10 +68,7 @@ def read_versions(database: Path, name: str) -> tuple[dict[int, str], dict[str, 
 
 
 def run_page(uri: str, experiment_id: str, run_id: str) -> str:
-    """Return the address of a run's page; for a database, the page of an MLflow server started over it on its port.
-
-    Would be replaced by: a method of `MlflowClient` that returns it.
-    """
+    """Return the address of a run's page, also for a database served on its port. Would be replaced by: a method."""
     is_server = uri.startswith(("http://", "https://"))
     server = SecretAddress(uri).without_user.rstrip("/") if is_server else PAGES
     return f"{server}/#/experiments/{experiment_id}/runs/{run_id}?{TRAINING_VIEW}"

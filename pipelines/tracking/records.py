@@ -16,10 +16,7 @@ LoggedMetric = tuple[str, float, int, int]
 
 @dataclass(frozen=True)
 class RunHandle:
-    """The address of a run for other processes; plain strings, so that it travels in a training configuration.
-
-    `spool` is the folder for what cannot be delivered.
-    """
+    """The address of a run, in plain strings for other processes; `spool` is the folder of what cannot be delivered."""
 
     uri: str
     experiment_id: str

@@ -84,9 +84,7 @@ class Tracker:
     def log_model(self, name: str, metrics: Mapping[str, float], step: int, data: LoggedData) -> None:
         """Log a model that the run has made, such as an epoch's, and metrics of it on data; the weights stay here.
 
-        MLflow's pages rank the models of an experiment by them. The same name is the same model.
-
-        Raises ValueError if MLflow does not allow the name of a metric.
+        MLflow's pages rank an experiment's models by them; the same name is the same model. Raises as `log_metrics`.
         """
         self._pending.models.append(LoggedModel(name=name, metrics=_checked(metrics, step), data=data))
         self.flush()
@@ -155,10 +153,7 @@ class Tracker:
             log.warning("not everything reached MLflow: run any pipeline here to send what is kept in %s", self._spools)
 
     def _keep(self) -> bool:
-        """Write what could not be sent to disk; return whether there was room.
-
-        A disk that is full is not the error to report: whatever filled it, or ended the run, comes first.
-        """
+        """Write what could not be sent to disk; return whether there was room, as another error comes first."""
         try:
             self._spool.mkdir(parents=True, exist_ok=True)
             write_json_atomic(self._spool / PENDING, sealed(self._pending.model_dump()))

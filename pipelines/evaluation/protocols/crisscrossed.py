@@ -50,10 +50,7 @@ def crisscrossed(embedded: Embedded) -> Results:
 
 
 def rank_pairs(embedded: Embedded, direction: Direction, pairs: Sequence[Pair]) -> tuple[Ranks, Tensor, pa.Table]:
-    """Rank the gallery for each of the Q queries that a pair names.
-
-    Returns the ranks, the image of each query (Q,), numbered from 0, and the table of their rows.
-    """
+    """Rank the gallery for the queries of pairs; returns ranks, the image of each query (Q,) from 0, and their rows."""
     indices_P2 = torch.tensor(pairs)
     queries_Q, query_P = indices_P2[:, 0].unique(return_inverse=True)
     relevant_items = RelevantItems.of_pairs(query_P, indices_P2[:, 1], len(queries_Q))
@@ -67,10 +64,7 @@ def rank_pairs(embedded: Embedded, direction: Direction, pairs: Sequence[Pair]) 
 
 
 def true_pairs(records: Sequence[Record], ratings: Crisscrossed) -> tuple[dict[Direction, list[Pair]], int]:
-    """Return the pairs of a query and a relevant item, by direction; and the number of ratings of unknown items.
-
-    Raises StageError if the records have no relevant pair of a kind.
-    """
+    """Return pairs by direction, and the number of ratings of unknown items; StageError if a kind has no pairs."""
     images = {record.image_id: index for index, record in enumerate(records)}
     flat = (caption.caption_id for record in records for caption in record.captions)
     captions = {caption: index for index, caption in enumerate(flat)}

@@ -26,10 +26,9 @@ from vse_core.evaluation.recall import RetrievalRanks, direction_metrics, rank_r
 
 @dataclass(frozen=True)
 class Embedded:
-    """An embedded split of one model, or of several whose similarities are averaged, in galleries of the same order.
+    """A split embedded by models whose similarities are averaged, in galleries of the same order.
 
-    `cuts` are the numbers of folds of plain retrieval; `crisscrossed` is the folder of Crisscrossed
-    Captions, if needed.
+    `cuts` are the numbers of folds of plain retrieval; `crisscrossed` is Crisscrossed Captions' folder, if needed.
     """
 
     galleries: Sequence[Gallery]
@@ -84,10 +83,7 @@ def retrieval(embedded: Embedded, folds: int) -> Results:
 
 
 def corrected_retrieval(embedded: Embedded, folds: int) -> Results:
-    """Evaluate image-text retrieval as `retrieval` does, with hubs corrected.
-
-    Metrics are ``rsum_corrected``, with the interval ``rsum_corrected_low`` and ``rsum_corrected_high``, and so on.
-    """
+    """Evaluate as `retrieval` with hubs corrected: ``rsum_corrected``, ``rsum_corrected_low`` and so on."""
     found = _retrieval("corrected", "corrected RSUM {}", embedded, embedded.corrected_ranks(folds))
     return replace(found, metrics={_corrected_name(key): value for key, value in found.metrics.items()})
 
@@ -98,10 +94,7 @@ def _corrected_name(metric: str) -> str:
 
 
 def published_retrieval(name: str, embedded: Embedded) -> Results:
-    """Evaluate image-text retrieval as the papers report it; the split is the published one (`require_published`).
-
-    Metrics are those of `retrieval` under the protocol's name: ``coco_5k/rsum`` and so on.
-    """
+    """Evaluate a published split (`require_published`) as `retrieval`, under the name: ``coco_5k/rsum`` and so on."""
     protocol = RETRIEVAL_PROTOCOLS[name]
     found = _retrieval(name, f"{protocol.title} RSUM {{}}", embedded, embedded.ranks[protocol.folds])
     return replace(found, metrics={f"{name}/{key}": value for key, value in found.metrics.items()})
@@ -127,10 +120,7 @@ def retrieval_rows(ranks: RetrievalRanks, records: Sequence[Record]) -> list[pa.
 
 
 def direction_values(ranks: Ranks, group_Q: Tensor | None = None, round_median: bool = True) -> dict[str, float]:
-    """Return metrics of a direction by itself, with their intervals: ``r01``, ``r01_low``, ``r01_high`` ... ``ties``.
-
-    The Q queries that have the same number in `group_Q` are resampled together.
-    """
+    """Return ``r01``, ``r01_low`` ... ``ties`` of a direction; queries (Q,) of one group are resampled together."""
     values = dict(vars(direction_metrics(ranks, round_median)))
     for name, values_R in resampled_recalls(ranks, group_Q).items():
         interval = Interval.of(values_R)

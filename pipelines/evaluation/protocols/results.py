@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 class Results:
     """The metrics, figures and files of a protocol, with a summary of a few words for the final table.
 
-    The names of metrics begin with the protocol's, but for plain retrieval; figures have a file name without ending as
-    a key.
+    Metrics begin with the protocol's name, but for plain retrieval; figures have file names without ending as keys.
     """
 
     name: str

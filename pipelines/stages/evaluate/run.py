@@ -29,11 +29,8 @@ def evaluate_directory(
 ) -> StageReport:
     """Evaluate any model directory on the evaluation split, and complete an output directory with the results.
 
-    `may_choose` allows to choose the temperature of hub correction on this split, as the one that models are selected
-    on.
-
-    Raises StageError if the model does not fit the features, or a protocol the split, and DigestError if a file
-    of the model or of the shards was changed.
+    `may_choose` allows to choose the temperature of hub correction on this split, on which models are selected. Raises
+    StageError if the model does not fit the features, or a protocol the split, and DigestError if a file was changed.
     """
     dataset, graphs = config.dataset, upstream["parse"].outputs if config.reads_graphs else {}
     shards = upstream["extract"].outputs[dataset.eval_split]

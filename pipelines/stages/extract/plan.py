@@ -83,10 +83,7 @@ class Split:
         return set(missing_shards(self.directory, self.shards))
 
     def missing_specs(self) -> Iterator[ShardSpec]:
-        """Yield the contents of the missing shards; reads the records of the split again, one shard at a time.
-
-        The records of archives are read by the actors.
-        """
+        """Yield the contents of the missing shards, one at a time; actors read the records of archives."""
         missing, directory = self.missing(), self.directory.create()
         made_of, root = self.directory.fingerprint, self.dataset.root
         if self.summary.archives:

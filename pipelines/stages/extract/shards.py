@@ -39,10 +39,9 @@ def shard_plan(
     to_make: str,
     extra: Extra | None = None,
 ) -> StagePlan:
-    """Return the plan of a stage that makes shards; `outputs` maps each split to its directory of shards.
+    """Return the plan of a stage that makes shards, whose directories by split are its `outputs`.
 
-    `made` summarises the output in a line, and is called if the stage is complete; `to_make` is a line about the
-    work.
+    `made` summarises a complete output in a line, `to_make` is a line about the work.
     """
     total = sum(len(shards.paths) for shards in splits.values())
     done = total - sum(len(missing_shards(shards.directory, shards.paths, extra)) for shards in splits.values())
@@ -108,8 +107,7 @@ class Version:
 def reuse_shards(shards: ShardSet, version: Version, extra: Extra | None = None) -> int:
     """Reuse the shards that a split has in common with its last version; return their number.
 
-    The second start of a killed run counts the shards that the first one reused. Raises StorageError if the storage
-    does not answer.
+    The second start of a killed run counts those of the first one. Raises StorageError if the storage does not answer.
     """
     directory, mirror = shards.directory, shards.directory.mirror
     directory.create()

@@ -20,7 +20,7 @@ from typing import Any
 import mlflow
 import pytest
 
-from pipelines.evaluation.rsum import Rsum
+from pipelines.evaluation import Rsum
 from pipelines.exports import export
 from pipelines.registry.models import find_bundle
 from pipelines.registry.registration import register_bundle

@@ -16,8 +16,7 @@ import pytest
 from mlflow import MlflowClient
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.evaluation import commands
-from pipelines.evaluation.rsum import Rsum
+from pipelines.evaluation import Rsum, commands
 from pipelines.exports import export
 from pipelines.registry.models import CHALLENGER, CHAMPION, FINGERPRINT_TAG, aliases_of, registry_client
 from pipelines.registry.registration import register_bundle

@@ -11,7 +11,7 @@ import pytest
 from mlflow import MlflowClient
 
 from pipelines.config import load_config
-from pipelines.evaluation.rsum import Rsum
+from pipelines.evaluation import Rsum
 from pipelines.registry.models import CHALLENGER, CHAMPION, RegistryError, aliases_of
 from pipelines.retraining import promotion
 from pipelines.retraining.promotion import (
