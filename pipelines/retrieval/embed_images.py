@@ -6,6 +6,7 @@ B images, K views, D embedding.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +21,7 @@ from pipelines.retrieval.image_gallery import Embedded, write_part
 from pipelines.runtime import cluster
 from pipelines.runtime.actor_pool import ActorPool
 from pipelines.runtime.progress import progress_bar
-from preprocessing.extraction.image_loader import ImageLoader
+from preprocessing.extraction.image_loader import load_images
 from preprocessing.features.images import ImageError, TemporaryImageError, inside, read_image_bytes, thumbnail
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def embed_files(
     skipped: list[Skipped] = []
 
     def readable() -> Iterator[tuple[ImageFile, Any]]:
-        for file, image in loader.load(files, lambda each: each.image_uri):
+        for file, image in loaded:
             if isinstance(image, ImageError):
                 version = "" if isinstance(image, TemporaryImageError) else file.version
                 skipped.append(Skipped.of(file, str(image), version))
@@ -112,7 +113,7 @@ def embed_files(
         return image, small[0]
 
     embedded, vectors, thumbnails = [], [], []
-    with ImageLoader(load, 1, 2 * _BATCH, _TIMEOUT) as loader:
+    with closing(load_images(load, files, lambda each: each.image_uri, 1, 2 * _BATCH, _TIMEOUT)) as loaded:
         images = readable()
         while batch := list(islice(images, _BATCH)):
             embedded += [file for file, _ in batch]

@@ -1,17 +1,17 @@
 """From records to feature shards, in whatever processes: which records a shard holds, and the making of one shard."""
 
 import contextlib
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from preprocessing.datasets.record import Archive, Record
 from preprocessing.extraction.identity import relative_uri
-from preprocessing.extraction.image_loader import ImageLoader
+from preprocessing.extraction.image_loader import load_images
 from preprocessing.features.extractor import Extractor, ExtractorError, RegionFeatures, Stored
 from preprocessing.features.images import ImageError, inside
 from preprocessing.plain_text import is_text
@@ -65,7 +65,7 @@ def shard_specs(
 ) -> Iterator[ShardSpec]:
     """Yield the shards of a split's records, with one shard's records in memory at a time."""
     remaining, first = iter(records), 0
-    while chunk := tuple(islice(remaining, shard_size)):
+    while chunk := tuple(itertools.islice(remaining, shard_size)):
         yield ShardSpec(shard_path(directory, first // shard_size), fingerprint, root, first, chunk)
         first += len(chunk)
 
@@ -104,13 +104,21 @@ def extract_shard(
         finally:
             spec.marker.unlink(missing_ok=True)
 
-    how = (load_marked, 1, 0) if spec.one_by_one else (load, threads, 2 * batch_size)
+    entries, skipped = _usable(spec)
+
+    def until_drawn() -> Iterator[_Entry]:
+        yield from entries
+        drawn()
+
+    image_load, threads, depth = (load_marked, 1, 0) if spec.one_by_one else (load, threads, 2 * batch_size)
+    images = load_images(image_load, until_drawn(), lambda entry: entry[1].image_uri, threads, depth, timeout)
+    samples = itertools.chain(skipped, _samples(images, extractor, batch_size, spec.root))
     with (
-        ImageLoader(*how, timeout) as loader,
+        contextlib.closing(images),
         # Written while the next batch is computed.
-        contextlib.closing(prefetch(_samples(spec, extractor, batch_size, loader, drawn), 2 * batch_size)) as samples,
+        contextlib.closing(prefetch(samples, 2 * batch_size)) as written,
     ):
-        return write_shard(spec.path, samples, spec.fingerprint)
+        return write_shard(spec.path, written, spec.fingerprint)
 
 
 # A record on its way into a shard with its usable captions alone, and its key.
@@ -118,27 +126,20 @@ _Entry = tuple[str, Record]
 
 
 def _samples(
-    spec: ShardSpec, extractor: Extractor, batch_size: int, loader: ImageLoader, drawn: Callable[[], object]
+    images: Iterable[tuple[_Entry, Any]], extractor: Extractor, batch_size: int, root: str
 ) -> Iterator[Sample | Skipped]:
-    """Yield the samples of a shard in order, and what is skipped."""
-    entries, skipped = _usable(spec)
-    yield from skipped
-
-    def until_drawn() -> Iterator[_Entry]:
-        yield from entries
-        drawn()
-
+    """Yield the samples of a shard in order, and the images that cannot be used."""
     batch: list[tuple[_Entry, Any]] = []
-    for entry, image in loader.load(until_drawn(), lambda entry: entry[1].image_uri):
+    for entry, image in images:
         if isinstance(image, ImageError):
-            yield _skipped(*entry, spec.root, str(image))
+            yield _skipped(*entry, root, str(image))
         else:
             batch.append((entry, image))
         if len(batch) == batch_size:
-            yield from _computed(batch, extractor, spec.root)
+            yield from _computed(batch, extractor, root)
             batch = []
     if batch:
-        yield from _computed(batch, extractor, spec.root)
+        yield from _computed(batch, extractor, root)
 
 
 def _usable(spec: ShardSpec) -> tuple[list[_Entry], list[Skipped]]:

@@ -47,7 +47,7 @@ class OpenShards:
         self._maps: OrderedDict[int, Future[_Mapped]] = OrderedDict()
         self._queued: set[int] = set()
         self._lock = threading.Lock()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(_FETCHING_THREADS, thread_name_prefix="shards")
 
     def __len__(self) -> int:
         return len(self._maps)
@@ -85,10 +85,7 @@ class OpenShards:
         with self._lock:
             wanted = [shard for shard in shards if shard not in self._maps and shard not in self._queued]
             self._queued.update(wanted)
-            if wanted and self._threads is None:
-                self._threads = ThreadPoolExecutor(_FETCHING_THREADS, thread_name_prefix="shards")
         for shard in wanted:
-            assert self._threads is not None
             self._threads.submit(self._fetched, shard)
 
     def _fetched(self, shard: int) -> None:

@@ -108,13 +108,9 @@ class UnifiedLoss(GlobalLoss):
         )
         sums = sentences.sums(self._sentence_terms)
         sums |= composed.sums(lambda block: {"comp": self._by_anchor(self._hinges(_of_some(block, has_B))).sum()})
-        parts = (
-            (pair_similarities(sentences) if self.is_diagnosed else {})
-            | {
-                "captions_with_components": has_B.sum().float(),
-            }
-            | active_share(sums)
-        )
+        parts = {"captions_with_components": has_B.sum().float()} | active_share(sums)
+        if self.is_diagnosed:
+            parts |= pair_similarities(sentences)
         return {name: sums[name] / len(sentences) for name in ("sent", "comp")}, parts
 
     def _sentence_terms(self, block: Block) -> Sums:

@@ -1,5 +1,7 @@
 """Detection of a collapsed space: all embeddings the same, the hinge loss stuck at its plateau."""
 
+_TOLERANCE = 0.02
+
 
 class CollapseError(RuntimeError):
     """Training has collapsed; going on would waste the run."""
@@ -12,19 +14,17 @@ class CollapseDetector:
     loss is ``2 * B * margin`` (51.2 for B = 128 and 0.2). Gradients vanish there, so a run rarely leaves it.
 
     ``plateau`` is the loss per pair if all similarities are equal, and ``patience`` the consecutive steps on it before
-    the run is called collapsed. Hardest negatives keep a stuck run one or two hundredths above the plateau, within the
-    relative ``tolerance``.
+    the run is called collapsed. Hardest negatives keep a stuck run one or two hundredths above the plateau.
     """
 
-    def __init__(self, plateau: float, patience: int, tolerance: float = 0.02) -> None:
+    def __init__(self, plateau: float, patience: int) -> None:
         self.plateau = plateau
         self.patience = patience
-        self.tolerance = tolerance
         self.steps_on_plateau = 0
 
     def update(self, loss_per_pair: float) -> None:
         """Check a step's hardest-negative loss a pair; CollapseError after ``patience`` steps."""
-        on_plateau = abs(loss_per_pair - self.plateau) <= self.tolerance * self.plateau
+        on_plateau = abs(loss_per_pair - self.plateau) <= _TOLERANCE * self.plateau
         self.steps_on_plateau = self.steps_on_plateau + 1 if on_plateau else 0
         if self.steps_on_plateau >= self.patience:
             raise CollapseError(

@@ -92,17 +92,16 @@ class GraphedSteps:
 
     def _own(self, number: int, batch: LocalBatch) -> LocalBatch:
         """Return a batch in memory that its graphs keep; those of one shape share it."""
-        held = [self._memory(number, place, tensor) for place, tensor in enumerate(_tensors(batch))]
-        *inputs, image_ids_b = held
+        *inputs, image_ids_b = [
+            self._held.setdefault((number, place, tensor.shape, tensor.dtype), torch.empty_like(tensor))
+            for place, tensor in enumerate(_tensors(batch))
+        ]
         rest = iter(inputs)
         return replace(
             batch,
             inputs=[next(rest) if isinstance(value, Tensor) else value for value in batch.inputs],
             image_ids_b=image_ids_b,
         )
-
-    def _memory(self, number: int, place: int, tensor: Tensor) -> Tensor:
-        return self._held.setdefault((number, place, tensor.shape, tensor.dtype), torch.empty_like(tensor))
 
 
 def _tensors(batch: LocalBatch) -> list[Tensor]:

@@ -3,12 +3,12 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 
-from preprocessing.extraction.image_loader import ImageLoader
+from preprocessing.extraction.image_loader import load_images
 from preprocessing.features.images import ImageError
 
 
@@ -39,10 +39,10 @@ def files() -> Iterator[Files]:
 
 @contextmanager
 def loading(files: Files, threads: int, timeout: float | None = None, depth: int = 4) -> Iterator[Any]:
-    with ImageLoader(files.load, threads, depth, timeout) as loader:
-        yield lambda uris: [
-            (uri, str(image) if isinstance(image, ImageError) else image) for uri, image in loader.load(uris, str)
-        ]
+    yield lambda uris: [
+        (uri, str(image) if isinstance(image, ImageError) else image)
+        for uri, image in load_images(files.load, uris, str, threads, depth, timeout)
+    ]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -61,8 +61,8 @@ def test_stuck_images_are_given_up_and_the_others_arrive(files: Files, threads: 
 
 
 def test_not_more_is_loaded_ahead_than_asked_for(files: Files) -> None:
-    with ImageLoader(files.load, 1, 3, None) as loader:
-        next(loader.load(iter(map(str, range(100))), str))
+    with closing(load_images(files.load, map(str, range(100)), str, 1, 3, None)) as images:
+        next(images)
         time.sleep(0.1)
         assert len(files.begun) == 4
 
