@@ -42,8 +42,6 @@ class BatchSampler:
         window: int | None = None,
         kept: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if window is not None and (window < 1 or sum(shard_samples) != num_samples):
             raise ValueError(f"a window of {window} shards of {sum(shard_samples)} samples does not fit {num_samples}")
         self.total = num_samples
@@ -75,8 +73,6 @@ class BatchSampler:
 
     def batch(self, epoch: int, step: int) -> npt.NDArray[np.int64]:
         """Return the sample indices of one global batch, in order."""
-        if not 0 <= step < self.steps_per_epoch:
-            raise ValueError(f"an epoch has the steps 0 to {self.steps_per_epoch - 1}, got {step}")
         start = step * self.num_samples // self.steps_per_epoch
         stop = (step + 1) * self.num_samples // self.steps_per_epoch
         parts = []

@@ -24,7 +24,7 @@ class BertEncoder(nn.Module):
         architecture: as :func:`vse_core.encoders.pretrained.architecture_of` gives it, for random weights.
 
     Raises:
-        ValueError: not exactly one of ``weights`` and ``architecture`` is given, or it cannot be used or reads no text.
+        ValueError: the network cannot be loaded or built, or reads no text.
     """
 
     def __init__(
@@ -35,12 +35,7 @@ class BertEncoder(nn.Module):
         architecture: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        if weights is not None and architecture is None:
-            network: Any = load_pretrained(weights)
-        elif architecture is not None and weights is None:
-            network = build_from_architecture(architecture)
-        else:
-            raise ValueError(f"give one of weights and architecture; got {weights!r} and {architecture!r}")
+        network: Any = load_pretrained(weights) if weights is not None else build_from_architecture(architecture or {})
         self.rebuilt_by = {"architecture": architecture_of(network)}
         self.bert = _text_side(network)
         width = _state_width(self.bert, weights)

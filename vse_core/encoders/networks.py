@@ -34,13 +34,13 @@ def build_network(architecture: Architecture | None, weights: str | None) -> tup
     """A vision network that gives its last hidden state for normalised pixels (B, 3, H, W), and what rebuilds it.
 
     Args:
-        architecture: a name in `RESNETS`, a transformers configuration as JSON values, or None: that of the weights.
+        architecture: a name in `RESNETS`; without weights a transformers configuration as JSON values.
         weights: None leaves the network as it was initialised. For a ResNet a file of tensors in torchvision's names or
             in those of the released ``{"base", "top"}`` file, or the name of weights that torchvision downloads, such
             as IMAGENET1K_V2; otherwise a folder or hub id.
 
     Raises:
-        ValueError: there is neither, the architecture is unknown, or the weights cannot be read or do not fit it.
+        ValueError: the architecture is unknown, or the weights cannot be read or do not fit it.
     """
     if isinstance(architecture, str):
         network: nn.Module = GridResNet(architecture)
@@ -51,14 +51,10 @@ def build_network(architecture: Architecture | None, weights: str | None) -> tup
             except RuntimeError as error:
                 raise ValueError(f"backbone weights {weights} do not fit: {error}") from error
         return network, architecture
-    if weights is None and architecture is None:
-        raise ValueError("a backbone needs weights, or an architecture to be trained from scratch")
     if weights is not None and Path(weights).expanduser().is_file():
         raise ValueError(
             f"backbone weights {weights} are a file: name the architecture that they fill, one of {', '.join(RESNETS)}"
         )
-    if weights is not None and architecture is not None:
-        raise ValueError(f"backbone weights {weights} bring their architecture along: leave out the one given")
     network = load_pretrained(weights) if weights is not None else build_from_architecture(architecture or {})
     rebuilt_by = {key: value for key, value in architecture_of(network).items() if key not in _LABELS}
     return _image_side(network, weights), rebuilt_by

@@ -208,17 +208,20 @@ class GlobalLoss(nn.Module, ABC):
 class PairLoss(GlobalLoss):
     """A loss over B pairs of an image and a caption, to which the batch's other captions and images are negatives."""
 
+    compare: Callable[[Any, Any], Tensor] = staticmethod(view_similarities)
+    combine: Callable[[Tensor], Tensor] = staticmethod(best_view)
+
     def __init__(self, mask_same_image: bool = False) -> None:
         super().__init__()
         self.mask_same_image = mask_same_image
 
-    def from_local_batch(self, output: tuple[Tensor, Tensor], image_ids_b: Tensor, counts: list[int]) -> LossResult:
+    def from_local_batch(self, output: tuple[Any, Any], image_ids_b: Tensor, counts: list[int]) -> LossResult:
         """Loss of images (b, K, D) and texts (b, D), all of unit length, of which the same rows belong together.
 
         Its parts are what the loss is made of (see its class), and, if it is diagnosed, the mean similarity of pairs
         and of their hardest negatives.
         """
-        pairs = GlobalPairs(*output, image_ids_b, counts, self.mask_same_image)
+        pairs = GlobalPairs(*output, image_ids_b, counts, self.mask_same_image, self.compare, self.combine)
         total, parts = self.total_and_parts(pairs)
         if self.is_diagnosed:
             parts |= pair_similarities(pairs)

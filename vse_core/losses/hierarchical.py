@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vse_core.losses.global_pairs import IMAGES, Block, GlobalLoss, GlobalPairs, LossResult, Sums, pair_similarities
+from vse_core.losses.global_pairs import IMAGES, Block, GlobalPairs, PairLoss, Sums, TotalAndParts
 from vse_core.losses.hinge import Negatives, TripletLoss
 from vse_core.outputs import ComparedImages, Rows
 from vse_core.precision import at_least_float32, full_precision
@@ -51,7 +51,7 @@ class TextLevels(Rows):
     entity_mask_cE: Tensor
 
 
-class HierarchicalLoss(GlobalLoss):
+class HierarchicalLoss(PairLoss):
     """Push each pair above its negatives, by the mean of event, action and entity similarities (HGR, section 3.3).
 
     The hinges and arguments are those of :class:`~vse_core.losses.hinge.TripletLoss`. HGR divides by the
@@ -65,31 +65,27 @@ class HierarchicalLoss(GlobalLoss):
         reduction: Literal["sum", "mean"] = "mean",
         mask_same_image: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(mask_same_image)
         self.triplet = TripletLoss(margin, negatives, reduction, mask_same_image)
 
-    def from_local_batch(
-        self, output: tuple[VideoLevels, TextLevels], image_ids_b: Tensor, counts: list[int]
-    ) -> LossResult:
-        """The global batch's loss; row i of the videos and of the captions belong together.
+    @staticmethod
+    def compare(videos: VideoLevels, texts: TextLevels) -> Tensor:
+        """Return the similarities (B, 3, C) on each level."""
+        return level_similarities(videos, texts).transpose(0, 1)
 
-        Its parts are those of the triplet loss and, if it is diagnosed, the mean similarity of pairs and of their
-        hardest negatives, and the pairs' mean similarity on each level.
-        """
-        pairs = GlobalPairs(
-            *output,
-            image_ids_b,
-            counts,
-            self.triplet.mask_same_image,
-            lambda videos, texts: level_similarities(videos, texts).transpose(0, 1),
-            lambda levels_A3C: levels_A3C.mean(dim=1),
-        )
+    @staticmethod
+    def combine(levels_A3C: Tensor) -> Tensor:
+        """Return the mean of the levels (A, C)."""
+        return levels_A3C.mean(dim=1)
+
+    def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
+        """Return the triplet loss; its parts, if it is diagnosed, with the pairs' mean similarity on each level."""
         total, parts = self.triplet.total_and_parts(pairs)
         if self.is_diagnosed:
             with torch.no_grad():
                 levels = pairs.sums(_own_levels, (IMAGES,))
-            parts |= pair_similarities(pairs) | {name: level / len(pairs) for name, level in levels.items()}
-        return LossResult(total, {name: part.detach() for name, part in parts.items()})
+            parts |= {name: level / len(pairs) for name, level in levels.items()}
+        return total, parts
 
 
 def _own_levels(block: Block) -> Sums:

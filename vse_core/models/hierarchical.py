@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vse_core.encoders.normalize import Center
+from vse_core.encoders.image import Center
 from vse_core.encoders.text import BiGRUEncoder
 from vse_core.losses.hierarchical import TextLevels, VideoLevels
 from vse_core.models.model import Model

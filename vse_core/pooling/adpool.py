@@ -27,7 +27,7 @@ class AdaptivePooling(Pooling):
 
     The ablations fix the balance: ``token_share`` is the weight of the token level, 1 leaves the embedding level out
     and 0 the token level (table 3), and ``"random"`` draws it once, when the aggregator is built (appendix C, table
-    C-2). A share outside 0 to 1 is a ValueError.
+    C-2).
     """
 
     token_share: Tensor
@@ -39,7 +39,8 @@ class AdaptivePooling(Pooling):
         self.linear = None if token_share == 0 else _token_layer(dim, variant)
         self.balance = nn.Linear(dim, 1, bias=variant != "paper") if token_share == "learned" else None
         if self.balance is None:
-            self.register_buffer("token_share", _fixed(token_share))
+            share = torch.rand(()) if token_share == "random" else torch.tensor(float(token_share))
+            self.register_buffer("token_share", share)
 
     def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
         ranked_BND = sort_sets(features_BND, lengths_B)
@@ -68,11 +69,3 @@ def _token_layer(dim: int, variant: Variant) -> nn.Linear:
     nn.init.xavier_uniform_(linear.weight)
     nn.init.zeros_(linear.bias)
     return linear
-
-
-def _fixed(token_share: float | str) -> Tensor:
-    if token_share == "random":
-        return torch.rand(())
-    if isinstance(token_share, str) or not 0 <= token_share <= 1:
-        raise ValueError(f"token_share must be learned, random, or a number from 0 to 1; got {token_share!r}")
-    return torch.tensor(float(token_share))

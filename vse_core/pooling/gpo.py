@@ -64,8 +64,6 @@ class GeneralizedPooling(LengthPooling):
 
     def __init__(self, position_dim: int = 32, hidden_dim: int = 32, temperature: float = 0.1) -> None:
         super().__init__(position_dim, temperature)
-        if position_dim % 2:
-            raise ValueError(f"position_dim must be even (sine and cosine pairs), got {position_dim}")
         self.gru = nn.GRU(position_dim, hidden_dim, batch_first=True, bidirectional=True)
         self.linear = nn.Linear(hidden_dim, 1, bias=False)
 

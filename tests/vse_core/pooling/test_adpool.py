@@ -106,12 +106,6 @@ def test_without_the_token_level_it_is_softpool_and_a_random_share_is_saved():
     assert drawn[0].token_share == drawn[1].token_share
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.5, "half"])
-def test_shares_that_cannot_be_are_refused(share: float | str):
-    with pytest.raises(ValueError, match="token_share must be learned, random, or a number from 0 to 1"):
-        AdaptivePooling(5, token_share=share)
-
-
 def test_the_release_depends_on_padding_and_the_correction_does_not():
     padded = torch.cat([SETS, torch.randn(4, 3, 5, dtype=torch.float64)], dim=1)
     release, corrected = make("release"), make("corrected")
