@@ -10,6 +10,7 @@ import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
@@ -225,8 +226,13 @@ def _encoding(path: str, head: bytes) -> str:
     # Some bytes of a text in UTF-8 may be damaged; in another encoding hardly any letter looks like UTF-8.
     if 2 * sum("\udc80" <= letter <= "\udcff" for letter in letters) <= len(letters):
         return "utf-8-sig"
-    LOG.warning("%s is not in UTF-8: read as Windows-1252", path)
+    _warn_once("%s is not in UTF-8: read as Windows-1252", path)
     return "cp1252"
+
+
+@cache
+def _warn_once(message: str, path: str) -> None:
+    LOG.warning(message, path)
 
 
 def _text_rows(path: str, reader: Any, width: int) -> Iterator[tuple[int, list[str]]]:
