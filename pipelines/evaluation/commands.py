@@ -85,10 +85,7 @@ def audit_main() -> None:
     """Read the command line, and audit the training split."""
     parser = make_parser()
     parser.add_argument(
-        "model",
-        nargs="?",
-        metavar="MODEL",
-        help=f"{_MODEL}; by default two models are trained, each on half",
+        "model", nargs="?", metavar="MODEL", help=f"{_MODEL}; by default two models are trained, each on half"
     )
     parser.add_argument("--split", help="split to audit instead of dataset.train_split")
     parser.add_argument(

@@ -34,12 +34,6 @@ def pixel_format(model: Model) -> PixelFormat | None:
     return PixelFormat(encoder.image_size, encoder.cells, getattr(encoder, "view", "bilinear"))
 
 
-def feature_width(model: Model) -> int | None:
-    """Return F, the width of the features that a model takes; None if it takes pixels."""
-    width: int | None = getattr(model.image_encoder, "feature_dim", None)
-    return width
-
-
 def model_inputs(model: Model, stored: Sequence[Any]) -> tuple[Tensor, Tensor]:
     """Return an extractor's output as the image encoder takes it: features and lengths, or pixels and cells."""
     pixels = pixel_format(model)
@@ -84,6 +78,7 @@ def misfit(model: Model, reader: ShardReader) -> str | None:
     if takes_pixels != are_pixels:
         takes, are = ("images" if pixels else "features" for pixels in (takes_pixels, are_pixels))
         return f"takes {takes}, the configuration has {are}"
-    if not takes_pixels and feature_width(model) != reader.feature_dim:
-        return f"takes features of width {feature_width(model)}, those of the configuration have {reader.feature_dim}"
+    width = reader.feature_dim if takes_pixels else getattr(model.image_encoder, "feature_dim", None)
+    if width != reader.feature_dim:
+        return f"takes features of width {width}, those of the configuration have {reader.feature_dim}"
     return None

@@ -74,6 +74,9 @@ def register_bundle(
 def _log_bundle(bundle: Path, name: str, requirements: Sequence[str], tags: Mapping[str, str]) -> ModelInfo:
     parts = [part for part in (*BUNDLE_PARTS, CORRECTION) if (bundle / part).is_dir()]
     cards = [MODEL_CARD] if (bundle / MODEL_CARD).is_file() else []
+    inputs = [ColSpec(DataType.string, column, required=False) for column in ("text", "image")]
+    outputs = [ColSpec(Array(DataType.double), "embedding"), ColSpec(DataType.long, "views")]
+    outputs.append(ColSpec(DataType.double, "bias"))
     with tempfile.TemporaryDirectory(prefix="vse-code-") as folder:
         code = Path(folder) / "packages.zip"
         _pack_code(code)
@@ -83,7 +86,7 @@ def _log_bundle(bundle: Path, name: str, requirements: Sequence[str], tags: Mapp
             artifacts={part: str(bundle / part) for part in (*parts, DIGESTS, *cards)},
             code_paths=[str(code)],
             pip_requirements=list(requirements),
-            signature=model_signature(),
+            signature=ModelSignature(Schema(inputs), Schema(outputs)),
             input_example=pd.DataFrame({"text": ["a dog runs along the beach", "two people on a bench"]}),
             tags=dict(tags),
         )
@@ -97,11 +100,3 @@ def _pack_code(archive: Path) -> None:
                 if path.is_file() and "__pycache__" not in path.parts and path.name != "pyproject.toml":
                     member = zipfile.ZipInfo(path.relative_to(ROOT).as_posix())
                     packed.writestr(member, path.read_bytes(), zipfile.ZIP_DEFLATED)
-
-
-def model_signature() -> ModelSignature:
-    """Return the input and output columns of the pyfunc, as its class documents them."""
-    inputs = [ColSpec(DataType.string, column, required=False) for column in ("text", "image")]
-    outputs = [ColSpec(Array(DataType.double), "embedding"), ColSpec(DataType.long, "views")]
-    outputs.append(ColSpec(DataType.double, "bias"))
-    return ModelSignature(inputs=Schema(inputs), outputs=Schema(outputs))

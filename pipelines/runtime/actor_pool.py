@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import ray
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
@@ -19,20 +19,11 @@ _PREPARATION = "starting an actor"
 Item = TypeVar("Item")
 
 
-class Actor(Protocol):
-    """The interface of an actor of the pool: methods of a Ray actor, called with `.remote`."""
-
-    prepare: Any
-    """Done once, before any item: loading weights."""
-    work: Any
-    """Takes an item, returns something small; or yields None once it can take another item meanwhile, and then that."""
-
-
 @dataclass(eq=False)
 class _Worker:
     """An actor, the number of its unfinished calls, and whether it can take an item, even during another."""
 
-    actor: Actor
+    actor: Any
     calls: int = 0
     is_ready: bool = False
 
@@ -54,7 +45,8 @@ class ActorPool(Generic[Item]):
     that an item which was only there at the same time is not blamed twice.
 
     Args:
-        start: starts an actor.
+        start: starts an actor of Ray. Its `prepare` is called once, before any item, to load weights; its `work` takes
+            an item and returns something small, or yields None when it can take another item meanwhile, and then that.
         size: number of actors.
         items: what is to be done.
         describe: names an item in messages.
@@ -64,7 +56,7 @@ class ActorPool(Generic[Item]):
 
     def __init__(
         self,
-        start: Callable[[], Actor],
+        start: Callable[[], Any],
         size: int,
         items: Iterable[Item],
         describe: Callable[[Item], str],

@@ -17,11 +17,7 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_JSON_BYTES = 16 * 1024
 MAX_IMAGE_BYTES = 10 * 1024 * 1024
 # Bodies that may be longer than MAX_JSON_BYTES, by their path.
-LONG_BODIES = {
-    "/search/image": MAX_IMAGE_BYTES,
-    "/search/base64": MAX_IMAGE_BYTES,
-    "/search/batch": 8 * MAX_JSON_BYTES,
-}
+LONG_BODIES = {"/search/image": MAX_IMAGE_BYTES, "/search/base64": MAX_IMAGE_BYTES, "/search/batch": 8 * MAX_JSON_BYTES}
 MAX_IMAGE_PIXELS = 25_000_000
 # An image of one row of pixels is not a photograph, and costs more than one if its short side is scaled up.
 MAX_ASPECT = 10

@@ -7,19 +7,8 @@ from pathlib import Path
 from pipelines.retrieval.gallery import Gallery
 from preprocessing.storage.address import is_s3
 
-_ALL = (
-    "mlflow",
-    "nltk",
-    "numpy",
-    "pandas",
-    "pillow",
-    "safetensors",
-    "tokenizers",
-    "torch",
-    "torchvision",
-    "transformers",
-    "xxhash",
-)
+_INTERFACE = ("mlflow", "pandas")
+_MODELS = ("nltk", "numpy", "pillow", "safetensors", "tokenizers", "torch", "torchvision", "transformers", "xxhash")
 # What names a network of timm: its place on the hub, transformers' types of it, its own settings.
 _TIMM = ('"timm/', '"timm_wrapper"', '"pretrained_cfg"')
 
@@ -37,5 +26,5 @@ def pip_requirements(bundle: Path) -> list[str]:
         "peft": bool(model["image"].get("lora")),
         "timm": any(name in network for name in _TIMM for network in networks),
     }
-    packages = [*_ALL, *(package for package, is_needed in optional.items() if is_needed)]
+    packages = [*_INTERFACE, *_MODELS, *(package for package, is_needed in optional.items() if is_needed)]
     return [f"{package}=={version(package)}" for package in sorted(packages)]

@@ -13,14 +13,7 @@ from pipelines.evaluation.protocols.results import Results
 from pipelines.evaluation.protocols.video import video_retrieval
 from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
 
-__all__ = [
-    "CAPTION_PROTOCOLS",
-    "RANKINGS",
-    "Embedded",
-    "EvaluationInputs",
-    "Results",
-    "retrieval",
-]
+__all__ = ["CAPTION_PROTOCOLS", "RANKINGS", "Embedded", "EvaluationInputs", "Results", "retrieval"]
 
 # What embeddings are enough for: of any model and any ensemble.
 RANKINGS: dict[str, Callable[[Embedded], Results]] = {

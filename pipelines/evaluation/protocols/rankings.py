@@ -4,7 +4,7 @@ B images or videos, C captions, K views, D embedding.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -84,29 +84,24 @@ def retrieval(embedded: Embedded, folds: int) -> Results:
 
 def corrected_retrieval(embedded: Embedded, folds: int) -> Results:
     """Evaluate as `retrieval` with hubs corrected: ``rsum_corrected``, ``rsum_corrected_low`` and so on."""
-    found = _retrieval("corrected", "corrected RSUM {}", embedded, embedded.corrected_ranks(folds))
-    return replace(found, metrics={_corrected_name(key): value for key, value in found.metrics.items()})
-
-
-def _corrected_name(metric: str) -> str:
-    bound = next((bound for bound in ("_low", "_high") if metric.endswith(bound)), "")
-    return f"{metric.removesuffix(bound)}_corrected{bound}"
+    return _retrieval("corrected", "corrected RSUM {}", embedded, embedded.corrected_ranks(folds), "{}_corrected")
 
 
 def published_retrieval(name: str, embedded: Embedded) -> Results:
     """Evaluate a published split (`require_published`) as `retrieval`, under the name: ``coco_5k/rsum`` and so on."""
     protocol = RETRIEVAL_PROTOCOLS[name]
-    found = _retrieval(name, f"{protocol.title} RSUM {{}}", embedded, embedded.ranks[protocol.folds])
-    return replace(found, metrics={f"{name}/{key}": value for key, value in found.metrics.items()})
+    ranks = embedded.ranks[protocol.folds]
+    return _retrieval(name, f"{protocol.title} RSUM {{}}", embedded, ranks, f"{name}/{{}}")
 
 
-def _retrieval(name: str, summary: str, embedded: Embedded, ranks: RetrievalRanks) -> Results:
-    """Return metrics with their intervals, and write the table of the queries."""
-    metrics = ranks.result().as_dict()
-    for metric, interval in retrieval_intervals(ranks).items():
-        metrics |= {f"{metric}_low": interval.low, f"{metric}_high": interval.high}
+def _retrieval(name: str, summary: str, embedded: Embedded, ranks: RetrievalRanks, form: str = "{}") -> Results:
+    """Return metrics with their intervals, their names in a form, and write the table of the queries."""
+    found, intervals = ranks.result().as_dict(), retrieval_intervals(ranks)
+    metrics = {form.format(metric): value for metric, value in found.items()}
+    for metric, interval in intervals.items():
+        metrics |= {f"{form.format(metric)}_low": interval.low, f"{form.format(metric)}_high": interval.high}
     file = write_query_table(embedded.directory, name, retrieval_rows(ranks, embedded.records))
-    rsum = f"{metrics['rsum']:.1f} ({metrics['rsum_low']:.1f} to {metrics['rsum_high']:.1f})"
+    rsum = f"{found['rsum']:.1f} ({intervals['rsum'].low:.1f} to {intervals['rsum'].high:.1f})"
     return Results(name, metrics, summary.format(rsum), files=(file,))
 
 

@@ -19,13 +19,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
 
 
 def evaluate_directory(
-    config: PipelineConfig,
-    upstream: Plans,
-    model: Path,
-    stage: StageDir,
-    tracker: Tracker,
-    *,
-    may_choose: bool = False,
+    config: PipelineConfig, upstream: Plans, model: Path, stage: StageDir, tracker: Tracker, *, may_choose: bool = False
 ) -> StageReport:
     """Evaluate any model directory on the evaluation split, and complete an output directory with the results.
 

@@ -9,16 +9,7 @@ from typing import Any
 
 from pipelines.config import PipelineConfig
 from pipelines.plugins import sources
-from pipelines.runtime.stage import (
-    MANIFEST,
-    Plans,
-    StageDir,
-    StageError,
-    StagePlan,
-    content_digest,
-    fingerprint,
-    manifest_in,
-)
+from pipelines.runtime.stage import Plans, StageDir, StageError, StagePlan, content_digest, fingerprint, manifest_in
 from pipelines.stages.stage import Stage
 from preprocessing.captions import subwords
 from preprocessing.storage.address import require_inner_name
@@ -60,7 +51,7 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
 
 def _best(stage: StageDir) -> Path:
     name = stage.read_manifest().get("best")
-    return stage.path / require_inner_name(name, f"{stage.path / MANIFEST}, best", StageError)
+    return stage.path / require_inner_name(name, f"the manifest in {stage.path}, best", StageError)
 
 
 def finished_epochs(trained: StagePlan) -> list[dict[str, float]]:

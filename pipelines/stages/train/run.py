@@ -16,16 +16,7 @@ from pipelines.inference.embedder import default_device
 from pipelines.inference.text_embedder import TextEmbedder
 from pipelines.kinds.inputs import SplitPaths
 from pipelines.runtime.lock import exclusive
-from pipelines.runtime.stage import (
-    Plans,
-    StageError,
-    StagePlan,
-    StageReport,
-    check_outputs,
-    empty_folder,
-    manifest_in,
-    move_up,
-)
+from pipelines.runtime.stage import Plans, StageError, StageReport, check_outputs, empty_folder, manifest_in, move_up
 from pipelines.stages.train.plan import NAME, plan, stage_dir
 from pipelines.tracking import PipelineRuns, Tracker
 from pipelines.training.checkpoints import best_directory
@@ -65,7 +56,7 @@ def run(
     facts, total_steps = prepared["facts"], prepared["total_steps"]
     train, evaluation = (replace(split, tables=config.work_dir / prepared["tables"][name]) for name, split in splits)
     config.mirror.push_missing(stage.path, [*recorded(stage.path), DIGESTS])  # the workers' machines need it
-    _log_settings(config, tracker, upstream["extract"], facts)
+    _log_settings(config, tracker, upstream["extract"].fingerprint, facts)
     split = config.dataset.eval_split
     digest = manifest_in(upstream["extract"].outputs[split])["fingerprint"][:_DIGEST_CHARACTERS]
     job = TrainingJob(
@@ -167,10 +158,10 @@ def _prepare(
     return prepared
 
 
-def _log_settings(config: PipelineConfig, tracker: Tracker, features: StagePlan, facts: Mapping[str, float]) -> None:
+def _log_settings(config: PipelineConfig, tracker: Tracker, features: str, facts: Mapping[str, float]) -> None:
     tracker.log_params(config.model_dump(mode="json"))
     tags = {
-        "vse.data_fingerprint": features.fingerprint,
+        "vse.data_fingerprint": features,
         "vse.split": config.dataset.eval_split,
         "vse.seed": config.seed,
     }
