@@ -81,8 +81,7 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
 def unsealed(record: Any, path: Path, remedy: str = _RESTORE) -> dict[str, Any]:
     """Return what `sealed` was given; a record of an earlier format, which has no sha256, as it is.
 
-    Raises:
-        DigestError: it was changed, is not a record, or a later version has written it; the first has the remedy.
+    DigestError, with the remedy, if it was changed or is not a record, and if a later version has written it.
     """
     if not isinstance(record, dict) or not isinstance(found := record.get("format", 1), int):
         raise DigestError(f"{path} is damaged: not a record with its format", remedy)
@@ -134,8 +133,7 @@ def recorded(directory: Path) -> set[str]:
 def check_digests(directory: Path, *names: str) -> None:
     """Compare files of a directory, by default all that are recorded, with its `digests.json`.
 
-    Raises:
-        DigestError: a file was changed, is missing or is not recorded, or there are no digests.
+    DigestError if a file was changed, is missing or is not recorded, or there are no digests.
     """
     path = directory / DIGESTS
     _, digests = read_digests(directory)
@@ -148,8 +146,7 @@ def check_digests(directory: Path, *names: str) -> None:
 def check_bundle(directory: Path, name: str) -> None:
     """Compare a directory of parts, each of which has its own list as well, with its one list of all their files.
 
-    Raises:
-        DigestError: a file was changed or is missing, or the directory is of an earlier format, without that list.
+    DigestError if a file was changed or is missing, or the directory is of an earlier format, without that list.
     """
     has_list = (directory / DIGESTS).is_file()
     found = read_digests(directory)[0] if has_list else int(any(directory.glob(f"*/{DIGESTS}")))
@@ -172,10 +169,9 @@ def compare_digests(directory: Path, digests: Mapping[str, str], source: Path) -
 
 
 def read_digests(directory: Path) -> tuple[int, dict[str, str]]:
-    """Return the format of a directory's `digests.json` and the digests by name, at least one.
+    """Return the format of a directory's `digests.json` and the digests by name.
 
-    Raises:
-        DigestError: there are none, as in format 0, or they are damaged.
+    DigestError if there are none, as in format 0, or they are damaged.
     """
     path = directory / DIGESTS
     try:

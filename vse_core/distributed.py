@@ -69,11 +69,7 @@ def gather_counts(counts: list[int], device: torch.device) -> list[list[int]]:
 
 
 def all_reduce_sum(values: Tensor) -> Tensor:
-    """Sum a tensor over all processes, with the matching gradient.
-
-    As with :func:`gather_rows` the gradient is that of the sum of all processes' losses, so that a loss which every
-    process makes of the sums has, averaged over the processes, the gradient of one process on the complete batch.
-    """
+    """Sum a tensor over all processes; as with :func:`gather_rows` the gradient is that of all processes' losses."""
     if world_size() == 1:
         return values
     total: Tensor = _AllReduceSum.apply(values)

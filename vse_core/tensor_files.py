@@ -31,8 +31,7 @@ class TensorFileError(ValueError):
 def read_tensor_file(path: Path) -> Any:
     """Read a file that `torch.save` wrote; an `argparse.Namespace` in it becomes a SimpleNamespace.
 
-    Raises:
-        TensorFileError: the file cannot be read, or asks for anything else; nothing in it was executed.
+    TensorFileError if it cannot be read, or asks for anything else; nothing in it is executed.
     """
     try:
         _check_names(path)

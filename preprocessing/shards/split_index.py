@@ -73,7 +73,7 @@ class SplitIndex:
     def read(cls, directory: Path, feature: str, are_here: bool) -> Self:
         """Read the sidecars of a directory, and compare the tars with their sizes if they are here.
 
-        Raises ShardError if a shard is missing, incomplete, of another fingerprint or without the feature.
+        ShardError if a shard is missing, incomplete, of another fingerprint or without the feature.
         """
         member = feature if feature in FILES else f"{feature}.npy"
         tars, fingerprints, counts, places, checksums = [], [], [], [], []

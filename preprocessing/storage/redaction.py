@@ -134,11 +134,7 @@ class SecretAddress(str):
         return re.sub(r"://[^/?#]*@", "://", self)
 
     def reveal(self) -> str:
-        """Return the address with its secret, to open a connection.
-
-        Raises:
-            RedactedError: it is known neither here nor in the environment.
-        """
+        """Return the address with its secret; RedactedError if it is known neither here nor in the environment."""
         if HIDDEN not in secrets_in(self):
             return str(self)
         if str(self) not in _addresses and SecretAddress(os.environ.get(ADDRESS_VARIABLE, "")) != self:

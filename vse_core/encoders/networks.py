@@ -83,14 +83,12 @@ def resolve_pixels(
 ) -> dict[str, Any]:
     """Return the normalisation of pixels: ``{"bgr": bool, "mean": [3 numbers], "std": [3 numbers]}``, of 0 to 255.
 
-    ``pixels`` is the same, a name in `PIXELS`, or None to take what belongs to the weights. Raises ValueError if the
-    name is unknown, or the weights come without settings for their images.
+    ``pixels`` is the same, a name in `PIXELS`, or None to take what belongs to the weights; ValueError if these come
+    without settings for their images.
     """
     if isinstance(pixels, Mapping):
         return dict(pixels)
     if pixels is not None:
-        if pixels not in PIXELS:
-            raise ValueError(f"there is no normalisation {pixels!r} of pixels; there are {', '.join(PIXELS)}")
         return PIXELS[pixels]
     if isinstance(architecture, str):
         return PIXELS["caffe" if architecture.endswith("_caffe") else "imagenet"]

@@ -37,12 +37,10 @@ class GridResNet(ResNet):
     have the same names and shapes in both, so weights of the one load into the other; the features then differ.
 
     State-dict names are torchvision's without `fc`: `conv1 bn1 layer1 layer2 layer3 layer4` (see `RELEASED_MODULES`).
-    The names are `RESNETS`, any other is a ValueError; ResNeXt-101 32x8d is the network of the WSL weights.
+    The names are `RESNETS`; ResNeXt-101 32x8d is the network of the WSL weights.
     """
 
     def __init__(self, name: str) -> None:
-        if name not in TOPOLOGIES:
-            raise ValueError(f"there is no ResNet {name!r}; there are {', '.join(RESNETS)}")
         blocks, groups, width = TOPOLOGIES[name]
         super().__init__(Bottleneck, list(blocks), groups=groups, width_per_group=width)
         del self.avgpool, self.fc

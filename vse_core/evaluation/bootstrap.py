@@ -105,10 +105,9 @@ def retrieval_intervals(ranks: RetrievalRanks, resamples: int = RESAMPLES, seed:
 def compare_retrieval(
     first: RetrievalRanks, second: RetrievalRanks, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, MetricDifference]:
-    """Compare RSUM and recalls of two models on the same images and captions, in the same order: a paired bootstrap.
+    """Compare RSUM and recalls of two models by a paired bootstrap.
 
-    Raises:
-        ValueError: the ranks are not of the same images, captions and folds.
+    Ranks that are not of the same images, captions and folds, in the same order, are a ValueError.
     """
     if first.folds != second.folds or not torch.equal(first.captions_B, second.captions_B):
         found = [(len(ranks.captions_B), int(ranks.captions_B.sum()), ranks.folds) for ranks in (first, second)]

@@ -39,10 +39,8 @@ def average_precisions(queries_QD: Tensor, images_BKD: Tensor, relevant_images: 
     AP is the mean, over the relevant images, of the precision at each: the share of relevant ones among all images that
     are at least as similar, as in scikit-learn's `average_precision_score`; the order of equally similar images plays
     no part. A similarity that is not a number counts against the model: a relevant image comes last, another first.
-    Queries and images, (B, K, D) or (B, D), are unit vectors; similarity is the maximum over views.
-
-    Raises:
-        ValueError: there is no query, a query has no relevant image, or an index is out of range.
+    Queries and images, (B, K, D) or (B, D), are unit vectors; similarity is the maximum over views. ValueErrors are
+    those of :func:`~vse_core.evaluation.ranks.rank_queries`.
     """
     images_BKD = images_BKD.unsqueeze(1) if images_BKD.dim() == 2 else images_BKD
     precisions = []

@@ -103,8 +103,7 @@ class GlobalPairs:
     def sums(self, terms: Terms, sides: tuple[bool, ...] = (IMAGES, CAPTIONS)) -> Sums:
         """Add up what `terms` gives for each block, over all anchors of these sides on all processes.
 
-        The sums are the same on every process. Their gradients are as :func:`~vse_core.distributed.all_reduce_sum` and
-        :func:`~vse_core.distributed.gather_rows` say: averaged over the processes, those of one with the whole batch.
+        The sums are the same on every process; their gradients are as :func:`~vse_core.distributed.gather_rows` says.
         """
         totals: Sums = {}
         for side in sides:

@@ -145,9 +145,7 @@ def _dual_sides(names: tuple[str, str], sizes: dict[str, Any], image: dict[str, 
 def load_model(directory: Path | str, device: str = "cpu") -> Model:
     """Rebuild a saved model, in evaluation mode; low-rank updates (LoRA) are merged into the weights.
 
-    Raises:
-        FileNotFoundError: the directory holds no model.
-        ValueError: a file is not the one that was saved, or the weights do not fit the specification.
+    FileNotFoundError if the directory holds no model; ValueError if its files are not those that were saved.
     """
     directory = Path(directory)
     for name in (SPECIFICATION, WEIGHTS):

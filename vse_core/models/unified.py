@@ -66,14 +66,12 @@ class UnifiedModel(Model):
         super().__init__(image_encoder, text_encoder)
         self.alpha = text_encoder.alpha
 
-    def encode_texts(
-        self, tokens_CL: Tensor, lengths_C: Tensor, components: Components | None = None, alpha: float | None = None
-    ) -> Tensor:
-        """One unit vector per caption, u_cap: (C, D), by the model's alpha if none is given; or its sentence alone."""
+    def encode_texts(self, tokens_CL: Tensor, lengths_C: Tensor, components: Components | None = None) -> Tensor:
+        """One unit vector per caption, u_cap: (C, D); its sentence alone if no components are given."""
         if components is None:
             return self.text_encoder.encode_sentences(tokens_CL, lengths_C)
         sentences_CD, composed_CKD, has_CK = self.encode_halves(tokens_CL, lengths_C, components)
-        return combine(sentences_CD, composed_CKD[:, 0], has_CK[:, 0], self.alpha if alpha is None else alpha)
+        return combine(sentences_CD, composed_CKD[:, 0], has_CK[:, 0], self.alpha)
 
     def encode_halves(
         self, tokens_CL: Tensor, lengths_C: Tensor, components: Components

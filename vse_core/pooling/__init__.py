@@ -56,7 +56,7 @@ def build_pooling(name: str, dim: int, **options: Any) -> nn.Module:
 def build_views(count: int, name: str, dim: int, **options: Any) -> nn.Module:
     """Build K aggregators of one kind over the same features (MV-VSE); K = 1 gives the aggregator itself, (B, D).
 
-    Other arguments and errors are those of :func:`build_pooling`; ``count`` is K, at least 1.
+    Other arguments and errors are those of :func:`build_pooling`.
     """
     if count == 1:
         return build_pooling(name, dim, **options)

@@ -52,9 +52,6 @@ class AdaptivePooling(Pooling):
             logits = torch.relu(logits)
         weighted_BN1 = torch.ones_like(valid_BN1) if self.variant == "release" else valid_BN1
         token_BD = softmax_weighted_sum(logits, ranked_BND, weighted_BN1)
-        return self._mixture(token_BD, embedding_BD)
-
-    def _mixture(self, token_BD: Tensor, embedding_BD: Tensor) -> Tensor:
         if self.balance is None:
             return torch.lerp(embedding_BD, token_BD, self.token_share.to(token_BD))
         levels_B2D = torch.stack((token_BD, embedding_BD), dim=1)

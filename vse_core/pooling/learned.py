@@ -139,16 +139,11 @@ class LocalImportancePooling(Pooling):
         self.shift = nn.Parameter(torch.zeros(dim))
 
     def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
-        projected_BND = self.linear(at_least_float32(features_BND))
-        normed_BND = _instance_norm(projected_BND, lengths_B, valid_BN1) * self.scale + self.shift
+        projected_BND = at_least_float32(self.linear(at_least_float32(features_BND))).masked_fill(~valid_BN1, 0.0)
+        count_B11 = lengths_B[:, None, None]
+        mean_B1D = projected_BND.sum(dim=1, keepdim=True) / count_B11
+        centred_BND = (projected_BND - mean_B1D).masked_fill(~valid_BN1, 0.0)
+        variance_B1D = centred_BND.square().sum(dim=1, keepdim=True) / count_B11
+        normed_BND = centred_BND * (variance_B1D + 1e-5).rsqrt() * self.scale + self.shift
         logits_BND = self.HIGHEST * normed_BND.sigmoid()
         return softmax_weighted_sum(logits_BND, features_BND, valid_BN1)
-
-
-def _instance_norm(values_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
-    """Normalise every dimension over the real elements of every set; padding becomes 0."""
-    count_B11 = lengths_B[:, None, None]
-    values_BND = at_least_float32(values_BND).masked_fill(~valid_BN1, 0.0)
-    centred_BND = (values_BND - values_BND.sum(dim=1, keepdim=True) / count_B11).masked_fill(~valid_BN1, 0.0)
-    variance_B1D = centred_BND.square().sum(dim=1, keepdim=True) / count_B11
-    return centred_BND * (variance_B1D + 1e-5).rsqrt()

@@ -54,8 +54,7 @@ class StepResult:
 def check_finite(loss: float, gradient_norm: float, scale: float) -> bool:
     """Return whether a step has changed the weights: in fp16 one whose scaled gradient overflows is left out.
 
-    Raises:
-        NonFiniteLossError: the loss, or the gradient itself and not only its scaling, is not finite.
+    NonFiniteLossError if the loss, or the gradient itself and not only its scaling, is not finite.
     """
     if not math.isfinite(loss):
         raise NonFiniteLossError(f"the loss is {loss}; {_ADVICE}")
