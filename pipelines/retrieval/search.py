@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import warnings
@@ -24,8 +25,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _check_output(options.output, BATCH_SUFFIXES if options.queries else SHEET_SUFFIXES)
     _check_file("--image", options.image)
     _check_file("--queries", options.queries)
+    gc.disable()  # of what is imported nothing is garbage, and looking for it takes a seventh of a search
     from pipelines.retrieval.answer import answer  # torch, transformers and FAISS: the command line is right
 
+    gc.freeze()
+    gc.enable()
     answer(options)
 
 
