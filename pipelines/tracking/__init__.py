@@ -6,16 +6,7 @@ never fails because of it. MLflow itself is imported only when a run is opened: 
 
 from pipelines.tracking.client import TrackingError
 from pipelines.tracking.records import LoggedData, RunHandle
-from pipelines.tracking.runs import PipelineRuns, code_version, end_children, recorded_run_url
+from pipelines.tracking.runs import PipelineRuns, code_version, recorded_run_url
 from pipelines.tracking.tracker import Tracker
 
-__all__ = [
-    "LoggedData",
-    "PipelineRuns",
-    "RunHandle",
-    "Tracker",
-    "TrackingError",
-    "code_version",
-    "end_children",
-    "recorded_run_url",
-]
+__all__ = ["LoggedData", "PipelineRuns", "RunHandle", "Tracker", "TrackingError", "code_version", "recorded_run_url"]

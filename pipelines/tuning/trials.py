@@ -22,7 +22,8 @@ from pipelines.stages.runner import plan_stages
 from pipelines.stages.train.plan import NAME as TRAIN
 from pipelines.stages.train.plan import finished_epochs
 from pipelines.stages.train.run import run as train
-from pipelines.tracking import PipelineRuns, end_children
+from pipelines.tracking import PipelineRuns
+from pipelines.tracking.runs import end_children
 from pipelines.training.capacity import room_for
 from pipelines.tuning.results import Results, Trial, value_text
 from pipelines.tuning.space import Domain, SearchConfig, with_settings
