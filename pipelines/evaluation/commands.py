@@ -61,12 +61,8 @@ def compare_main() -> None:
     parser = make_parser()
     parser.add_argument("first", metavar="MODEL", help=_MODEL)
     parser.add_argument("second", metavar="OTHER", help=f"the model to compare with: {_MODEL}")
-    parser.add_argument(
-        "--second-config",
-        type=file_or_packaged("data"),
-        metavar="FILE",
-        help="data and features of the other model (default: --config)",
-    )
+    own = "data and features of the other model (default: --config)"
+    parser.add_argument("--second-config", type=file_or_packaged("data"), metavar="FILE", help=own)
     parser.add_argument("--split", help="split to compare on instead of dataset.eval_split")
     options = parser.parse_args()
     config = _configured([options.first], options.config, options.split, options.set)

@@ -72,8 +72,7 @@ def register_bundle(
 
 
 def _log_bundle(bundle: Path, name: str, requirements: Sequence[str], tags: Mapping[str, str]) -> ModelInfo:
-    parts = [part for part in (*BUNDLE_PARTS, CORRECTION) if (bundle / part).is_dir()]
-    cards = [MODEL_CARD] if (bundle / MODEL_CARD).is_file() else []
+    parts = [part for part in (*BUNDLE_PARTS, CORRECTION, DIGESTS, MODEL_CARD) if (bundle / part).exists()]
     inputs = [ColSpec(DataType.string, column, required=False) for column in ("text", "image")]
     outputs = [ColSpec(Array(DataType.double), "embedding"), ColSpec(DataType.long, "views")]
     outputs.append(ColSpec(DataType.double, "bias"))
@@ -83,7 +82,7 @@ def _log_bundle(bundle: Path, name: str, requirements: Sequence[str], tags: Mapp
         return mlflow.pyfunc.log_model(
             name=name,
             python_model=str(ROOT / "pipelines" / "serving" / "pyfunc.py"),
-            artifacts={part: str(bundle / part) for part in (*parts, DIGESTS, *cards)},
+            artifacts={part: str(bundle / part) for part in parts},
             code_paths=[str(code)],
             pip_requirements=list(requirements),
             signature=ModelSignature(Schema(inputs), Schema(outputs)),

@@ -3,14 +3,15 @@
 from collections import Counter
 from typing import Any
 
-from pipelines.reporting.run import Run
+from pipelines.reporting.run import Run, read_manifest
 
 _LISTED = 100  # skipped images
 
 
 def data(run: Run) -> dict[str, Any]:
     """Return the values of `report/data.html`: images and captions by split, and which images were skipped."""
-    manifests = run.splits()
+    extracted = {name: read_manifest(directory) for name, directory in run.plans["extract"].outputs.items()}
+    manifests = {name: manifest for name, manifest in extracted.items() if manifest}
     splits = []
     for name, manifest in manifests.items():
         counts = manifest["counts"]

@@ -31,11 +31,6 @@ class Run:
         """Return the manifest of a stage; empty if it has not finished."""
         return read_manifest(self.plans[stage].directory)
 
-    def splits(self) -> dict[str, dict[str, Any]]:
-        """Return the manifests of the extracted splits by their names."""
-        found = {name: read_manifest(directory) for name, directory in self.plans["extract"].outputs.items()}
-        return {name: manifest for name, manifest in found.items() if manifest}
-
 
 def read_manifest(directory: Path) -> dict[str, Any]:
     """Return the manifest of an output; empty if there is none."""

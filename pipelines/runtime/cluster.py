@@ -4,8 +4,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.plugins import worker_environment
@@ -59,12 +57,13 @@ def connect(configured: str | None) -> None:
     ray_internals.quiet_token_notice()
     import ray
 
+    # Ray installs a handler of its own, which aborts the process within seconds, whatever it has still to write.
+    handler = signal.getsignal(signal.SIGTERM)
     try:
-        with _keeping_sigterm():
-            if address is None:
-                _start_local()
-            else:
-                ray.init(address=address, logging_level="WARNING", runtime_env=worker_environment())
+        if address is None:
+            _start_local()
+        else:
+            ray.init(address=address, logging_level="WARNING", runtime_env=worker_environment())
     except Exception as error:  # a start that fails raises this very class, a connection one of many others
         where = f"ray.address {address}" if address else "Ray on this machine"
         reason = str(error).strip().partition("\n")[0]
@@ -76,14 +75,6 @@ def connect(configured: str | None) -> None:
             f"{where}: cannot connect ({type(error).__name__}: {reason}); check that `ray status` answers there, "
             "and that RAY_AUTH_MODE and the token are the same on both sides"
         ) from error
-
-
-@contextmanager
-def _keeping_sigterm() -> Iterator[None]:
-    """Keep this process's handler of SIGTERM: Ray's own aborts the process within seconds, whatever it has to write."""
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
     finally:
         if callable(handler) and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)

@@ -35,20 +35,16 @@ def extractor_options(features: Features) -> dict[str, Any]:
 
 def extractor_identity(features: Features, mirror: Mirror) -> dict[str, Any]:
     """Return the identity of the extractor; raises ConfigError if it cannot be built."""
-    return _identity(features, mirror) | sources(features)
-
-
-def _identity(features: Features, mirror: Mirror) -> dict[str, Any]:
-    name, options = features.extractor, features.options()
+    name, options, plugin = features.extractor, features.options(), sources(features)
     origin = Path(options.get("weights") or EXTRACTORS)
     if not origin.exists():  # on the hub, where it may change
-        return _computed_identity(name, json.dumps(options), "")
+        return _computed_identity(name, json.dumps(options), "") | plugin
     files = [*(origin.rglob("*") if origin.is_dir() else [origin]), *EXTRACTORS.rglob("*.py")]
     with damage_as(ConfigError, f"features: {origin} is incomplete", "copy it again, or remove broken links"):
         stamps = sorted([str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files)
     versions = [metadata.version(package) for package in ("transformers", "timm", "torchvision", "pillow")]
-    key = fingerprint([name, options, stamps, *versions, *sources(features).items()])
-    return _cached(mirror, key, lambda: _computed_identity(name, json.dumps(options), key))
+    key = fingerprint([name, options, stamps, *versions, *plugin.items()])
+    return _cached(mirror, key, lambda: _computed_identity(name, json.dumps(options), key)) | plugin
 
 
 @lru_cache(maxsize=8)
