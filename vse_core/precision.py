@@ -25,26 +25,21 @@ def full_precision(values: Tensor) -> Iterator[None]:
     Neither autocast nor TF32, which has the ten bits of float16, takes part in it; gradients of what is computed here
     may again be products in TF32.
     """
-    with torch.autocast(values.device.type, enabled=False), _without_tf32(values.is_cuda):
-        yield
+    # Two settings, which PyTorch begins with apart: cuDNN, and with it a GRU, may take TF32.
+    products, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    with torch.autocast(values.device.type, enabled=False):
+        if not values.is_cuda or (products == "highest" and not cudnn):
+            yield
+            return
+        use_tf32(False)
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(products)
+            torch.backends.cudnn.allow_tf32 = cudnn
 
 
 def use_tf32(allowed: bool) -> None:
     """Let GPUs multiply float32 matrices in TF32 in all the process, or forbid it; never in :func:`full_precision`."""
     torch.set_float32_matmul_precision("high" if allowed else "highest")
     torch.backends.cudnn.allow_tf32 = allowed
-
-
-@contextmanager
-def _without_tf32(on_gpu: bool) -> Iterator[None]:
-    # Two settings, which PyTorch begins with apart: cuDNN, and with it a GRU, may take TF32.
-    products, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    if not on_gpu or (products == "highest" and not cudnn):
-        yield
-        return
-    use_tf32(False)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(products)
-        torch.backends.cudnn.allow_tf32 = cudnn

@@ -22,9 +22,6 @@ class PixelEncoder(Protocol):
     cells: int
     class_tokens: int
 
-    def freeze(self, frozen: bool) -> None:
-        """Keep the network as it is, or train it."""
-
 
 def pixel_format(model: Model) -> PixelFormat | None:
     """Return the format of the pixels that a model takes; None if it takes features."""

@@ -11,7 +11,7 @@ from pipelines.kinds import ImageEncoderConfig, LossConfig
 from pipelines.schema.losses import MarginLoss
 from vse_core.losses import GlobalLoss, build_loss
 from vse_core.training.collapse import CollapseDetector
-from vse_core.training.optim import Schedule, constant, cosine_decay, step_decay, with_warmup
+from vse_core.training.optim import Schedule, cosine_decay, step_decay, with_warmup
 from vse_core.training.state import Progress
 
 # Steps on the collapse plateau before a run is stopped: a healthy start may touch it for a few hundred.
@@ -26,7 +26,7 @@ def build_schedule(training: TrainingConfig, image: ImageEncoderConfig, steps_pe
     elif decay.name == "cosine":
         schedule = cosine_decay(max(1, training.epochs) * steps_per_epoch, decay.floor)
     else:
-        schedule = constant()
+        schedule = step_decay([], factor=1.0)
     schedule = with_warmup(schedule, training.warmup.steps(steps_per_epoch))
     return with_warmup(schedule, *image.release(steps_per_epoch))
 

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.config.training import TrainingConfig, TrainingSettings
 from pipelines.inference.feature_check import write_feature_key
-from pipelines.inference.image_inputs import PixelEncoder, image_source
+from pipelines.inference.image_inputs import image_source
 from pipelines.inference.learned_values import write_learned_values
 from pipelines.inference.text_embedder import text_batches
 from pipelines.kinds.inputs import SplitData
@@ -186,8 +186,9 @@ class Trainer:
 
     def _wrapped(self, frozen: bool) -> nn.Module:
         """Return the model ready for steps in which a backbone is trained, or stays as it is."""
-        if isinstance(self.model.image_encoder, PixelEncoder):
-            self.model.image_encoder.freeze(frozen)
+        freeze = getattr(self.model.image_encoder, "freeze", None)
+        if freeze is not None:
+            freeze(frozen)
         trained = self.kind.trained(self.model)
         if world_size() == 1 or self._is_sharded:
             return trained

@@ -63,8 +63,6 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
     All samples have the same arrays and files; what was skipped comes between them in any order. A process killed at
     any moment leaves no sidecar, or a complete shard. Raise ValueError if a sample is not as :class:`Sample` says.
     """
-    if path.suffix != ".tar":
-        raise ValueError(f"a shard's name ends in .tar, got {path}")
     keys: list[str] = []
     records: list[dict[str, Any]] = []
     members: dict[str, MemberTable] = {}

@@ -15,8 +15,6 @@ from vse_core.similarity import unit_length
 
 # The projections of attention in every layer of both towers, which LoRA adapts (Hu et al. 2021, section 4.2).
 _ADAPTED = r".*self_attn\.(q_proj|k_proj|v_proj|out_proj)"
-
-
 # What a dual encoder multiplies its similarities by, as a logarithm, and what SigLIP adds.
 _LOGITS = ("logit_scale", "logit_bias")
 
@@ -41,11 +39,6 @@ class DualImageEncoder(nn.Module):
         self.image_size, self.view, self.rebuilt_by = image_size, pixels["view"], rebuilt_by
         self.register_buffer("mean", torch.tensor(pixels["mean"]).reshape(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(pixels["std"]).reshape(3, 1, 1), persistent=False)
-
-    def freeze(self, frozen: bool) -> None:
-        """Raise ValueError if it is to stay as it is: a dual encoder is fine-tuned completely, or by LoRA."""
-        if frozen:
-            raise ValueError("a dual encoder is fine-tuned from the first epoch on, and cannot be frozen")
 
     def forward(self, pixels_BCHW: Tensor, kept_BN: Tensor) -> Tensor:  # noqa: ARG002
         """Encode pixels (B, 3, S, S), red first, from 0 to 255, into (B, 1, D) vectors of unit length."""

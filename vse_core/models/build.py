@@ -106,7 +106,7 @@ def build_model(
         if (names[0] == one) != (names[1] == other):
             raise ValueError(f"the image side {one!r} and the text side {other!r} go together, got {names}")
     sizes = {"feature_dim": feature_dim, "vocabulary_size": vocabulary_size, "embed_dim": embed_dim}
-    sides = _dual_sides(names, sizes, image) if embed_dim is None else _towers(names, sizes, image, text)
+    sides = _dual_sides(sizes, image) if embed_dim is None else _towers(names, sizes, image, text)
     model = MODELS.get(names, TwoTower)(*sides)
     model.specification = {**sizes, "image": image, "text": text}
     return model
@@ -131,12 +131,10 @@ def _with_pooling(embed_dim: int, side: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _dual_sides(names: tuple[str, str], sizes: dict[str, Any], image: dict[str, Any]) -> tuple[nn.Module, nn.Module]:
+def _dual_sides(sizes: dict[str, Any], image: dict[str, Any]) -> tuple[nn.Module, nn.Module]:
     # Imported when asked for: torchvision takes seconds.
     from vse_core.encoders.dual import build_dual_encoders
 
-    if MODELS.get(names) is not TwoTower:
-        raise ValueError("embed_dim must be given: only a dual encoder has a width of its own")
     images, texts = build_dual_encoders(**{key: value for key, value in image.items() if key != "name"})
     _require_known(sizes["vocabulary_size"], texts.vocabulary_size)
     return images, texts
@@ -153,8 +151,7 @@ def load_model(directory: Path | str, device: str = "cpu") -> Model:
             raise FileNotFoundError(f"{directory} holds no model: {name} is missing")
     check_digests(directory, SPECIFICATION, WEIGHTS)
     check_digests(directory)
-    with damage_named(directory / SPECIFICATION):
-        specification = json.loads((directory / SPECIFICATION).read_text(encoding="utf-8"))
+    specification = json.loads((directory / SPECIFICATION).read_text(encoding="utf-8"))
     require(f"the model in {directory}", specification.pop("plugins", {}))
     with damage_named(directory / SPECIFICATION):
         model = build_model(**specification)

@@ -38,21 +38,14 @@ class GraphedSteps:
 
     For one process, precisions without a scale of the loss, and an optimiser that is ``capturable``
     (:func:`~vse_core.training.optim.build_optimizer`).
-
-    ``record`` makes a CUDA graph by default; tests on a CPU have a double.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        gradient_clip: float,
-        precision: MixedPrecision,
-        record: Record | None = None,
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, gradient_clip: float, precision: MixedPrecision
     ) -> None:
         self._model, self._optimizer = model, optimizer
         self._gradient_clip, self._precision = gradient_clip, precision
-        self._record = record or _cuda_recorder()
+        self._record = cuda_recorder()
         self._seen: Counter[Hashable] = Counter()
         self._graphs: dict[Hashable, _Graph] = {}
         self._held: dict[Hashable, Tensor] = {}
@@ -119,8 +112,8 @@ def _kind(loss: GlobalLoss, local_batches: Sequence[LocalBatch], diagnosed: bool
     return (loss, diagnosed, *described)
 
 
-def _cuda_recorder() -> Record:
-    """Return what records CUDA graphs in one pool of memory."""
+def cuda_recorder() -> Record:
+    """Return what records CUDA graphs in one pool of memory; tests on a CPU have a double."""
     pool = torch.cuda.graph_pool_handle()
 
     def record(work: Callable[[], StepResult]) -> tuple[Callable[[], None], StepResult]:

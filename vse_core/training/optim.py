@@ -90,11 +90,6 @@ def cosine_decay(total_steps: int, floor: float) -> Schedule:
     return lambda step: floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(step, total_steps) / total_steps))
 
 
-def constant() -> Schedule:
-    """Keep the base rate."""
-    return lambda _step: 1.0
-
-
 def with_warmup(schedule: Schedule, warmup_steps: int, start: int = 0) -> Schedule:
     """Rise linearly over ``warmup_steps`` from step ``start``, on top of ``schedule``, whose steps count on.
 

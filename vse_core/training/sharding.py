@@ -70,10 +70,7 @@ def share_of(tensor: Tensor, like: Tensor) -> Tensor:
 def clip_gradients(parameters: Sequence[nn.Parameter], most: float) -> Tensor:
     """Scale gradients to a global L2 norm of at most this; return the norm before, the same on all processes."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    kinds: list[list[Tensor]] = [
-        [gradient for gradient in gradients if _is_share(gradient)],
-        [gradient for gradient in gradients if not _is_share(gradient)],
-    ]
+    kinds = [[gradient for gradient in gradients if _is_share(gradient) == shared] for shared in (True, False)]
     norms = [whole(nn.utils.get_total_norm(kind)) for kind in kinds if kind]
     norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms or [torch.zeros(())]))
     nn.utils.clip_grads_with_norm_(parameters, most, norm)

@@ -107,5 +107,3 @@ def test_views_by_projections_are_saved(tmp_path: Path):
     images = load_model(tmp_path).encode_images(features, lengths)
     assert images.shape == (2, 3, 8)
     assert torch.equal(images, model.encode_images(features, lengths))
-    with pytest.raises(ValueError, match="several aggregators or several projections, not both"):
-        build_model(**SPECIFICATION | {"image": image | {"views": 3}})

@@ -6,6 +6,7 @@ A GPU's own graphs are compared with its eager steps in tests/vse_core/test_gpu.
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from tests.vse_core.training.test_processes import SYSTEMS, batch_of
 from tests.vse_core.training.tiny_unified import tiny_unified
 from tests.vse_core.training.tiny_views import TinyViews, random_batch
 from vse_core.losses import build_loss
+from vse_core.training import graphs
 from vse_core.training.graphs import WARM_UP, GraphedSteps
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer, set_learning_rate
@@ -45,7 +47,8 @@ def run(name: str = "triplet", **options: Any) -> tuple[GraphedSteps, Double, An
     loss = build_loss(**SYSTEMS[name])
     optimizer = build_optimizer(model, 5e-3, 0.01, of_loss=list(loss.parameters()))
     double = Double()
-    return GraphedSteps(model, optimizer, 2.0, MixedPrecision(), double), double, loss, optimizer
+    with patch.object(graphs, "cuda_recorder", lambda: double):
+        return GraphedSteps(model, optimizer, 2.0, MixedPrecision()), double, loss, optimizer
 
 
 def batch(size: int, seed: int) -> LocalBatch:
@@ -100,12 +103,13 @@ def test_components_whose_numbers_differ_in_every_batch_run_eagerly():
     assert (double.captures, take.eager, take.replayed) == (0, WARM_UP + 2, 0)
 
 
-def test_a_step_that_cannot_be_captured_is_an_error_that_says_what_to_do():
+def test_a_step_that_cannot_be_captured_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch):
     def refuses(_work: Callable[[], StepResult]) -> Any:
         raise RuntimeError("operation not permitted when stream is capturing")
 
     model = TinyViews(views=2)
-    take = GraphedSteps(model, build_optimizer(model, 5e-3, 0.01), 2.0, MixedPrecision(), refuses)
+    monkeypatch.setattr(graphs, "cuda_recorder", lambda: refuses)
+    take = GraphedSteps(model, build_optimizer(model, 5e-3, 0.01), 2.0, MixedPrecision())
     loss = build_loss("triplet")
     for seed in range(WARM_UP):
         take(loss, [batch(7, seed)], diagnosed=False)
