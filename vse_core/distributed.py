@@ -64,8 +64,7 @@ def gather_counts(counts: list[int], device: torch.device) -> list[list[int]]:
     local = torch.tensor(counts, device=device)
     shares = [torch.empty_like(local) for _ in range(world_size())]
     dist.all_gather(shares, local)
-    gathered: list[list[int]] = torch.stack(shares).tolist()
-    return gathered
+    return torch.stack(shares).tolist()
 
 
 def all_reduce_sum(values: Tensor) -> Tensor:

@@ -68,8 +68,7 @@ def _forward_states(gru: nn.GRU, weights: list[nn.Parameter], inputs_BNE: Tensor
     """The states of one direction, whose weights cuDNN wants one behind the other in memory."""
     together = torch.cat([weight.flatten() for weight in weights]).split([weight.numel() for weight in weights])
     joined = [flat.view_as(weight) for flat, weight in zip(together, weights, strict=True)]
-    states_BNH: Tensor = torch.gru(inputs_BNE, start_1BH, joined, True, 1, 0.0, gru.training, False, True)[0]
-    return states_BNH
+    return torch.gru(inputs_BNE, start_1BH, joined, True, 1, 0.0, gru.training, False, True)[0]
 
 
 def _at_places(rows_BNE: Tensor, places_BN: Tensor) -> Tensor:
@@ -78,8 +77,7 @@ def _at_places(rows_BNE: Tensor, places_BN: Tensor) -> Tensor:
 
 
 def _padded(states: PackedSequence, length: int) -> Tensor:
-    states_BNH: Tensor = pad_packed_sequence(states, batch_first=True, total_length=length)[0]
-    return states_BNH
+    return pad_packed_sequence(states, batch_first=True, total_length=length)[0]
 
 
 def _onnx_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:

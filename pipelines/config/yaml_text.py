@@ -35,8 +35,7 @@ class _StrictLoader(yaml.SafeLoader):
                 problem = f"the key {key!r} is given twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             seen.add(key)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        return mapping
+        return super().construct_mapping(node, deep=deep)
 
 
 _StrictLoader.yaml_implicit_resolvers = {}

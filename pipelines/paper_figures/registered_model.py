@@ -65,8 +65,7 @@ class RegisteredModel:
                 f"{self.name}: MLflow at {self.tracking_uri} has no run of its training: name a model that was "
                 "trained and registered there"
             )
-        run: Run = runs[0]
-        return run
+        return runs[0]
 
     def history(self, metric: str) -> dict[int, float]:
         """Return the values of a metric of its training by step; of a step that a restart has repeated the last one."""

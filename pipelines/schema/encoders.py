@@ -89,8 +89,7 @@ class TextEncoder(Encoder):
     @property
     def tokenizer(self) -> str | None:
         """The pretrained weights, whose tokenizer reads captions; None for words of the training captions."""
-        weights: str | None = getattr(self, "weights", None)
-        return weights
+        return getattr(self, "weights", None)
 
 
 class FeatureImageEncoderConfig(SetEncoder):

@@ -45,8 +45,7 @@ class LossSchedule:
 
     def at(self, step: int) -> GlobalLoss:
         """Return the loss of a step, counted from 0."""
-        loss: GlobalLoss = self._build(tuple(self._config.options_at(step, self._steps_per_epoch).items()))
-        return loss
+        return self._build(tuple(self._config.options_at(step, self._steps_per_epoch).items()))
 
     def parameters(self) -> list[nn.Parameter]:
         """Return what the loss itself learns; a loss that does is the same one at all steps."""

@@ -60,8 +60,7 @@ def _augmented(ids_L: Ids, touch_L: Draws, entry_L: Draws, mask_id: int | None, 
     changed_L: Ids = np.where(touch_L < _RANDOM_BELOW, random_L, ids_L)
     if mask_id is not None:
         changed_L[touch_L < _MASK_BELOW] = mask_id
-    kept_ids_L: Ids = changed_L[kept_L]
-    return kept_ids_L
+    return changed_L[kept_L]
 
 
 def drop_regions(n: int, rng: np.random.Generator, rate: float = 0.2) -> npt.NDArray[np.intp]:

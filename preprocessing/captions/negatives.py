@@ -252,8 +252,7 @@ class _Exchange:
         if self._pool.is_weighted:
             of_kind_RP = weights_RP * self._of_kind_WP[self._word_S[rows]]
             weights_RP = np.where(of_kind_RP.any(axis=1, keepdims=True), of_kind_RP, weights_RP)
-        chosen: Ids = self._pool.ids_P[_drawn(weights_RP, draws)]
-        return chosen
+        return self._pool.ids_P[_drawn(weights_RP, draws)]
 
 
 def _numbered(rows: npt.NDArray[np.integer]) -> Numbers:

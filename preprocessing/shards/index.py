@@ -15,8 +15,6 @@ from preprocessing.storage.mirror import sidecar_path
 
 VERSION: Literal[1] = 1
 FIX = "delete the shard's .tar and .json and run the stage that wrote them again: it rewrites only what is missing"
-
-
 _STRICT = ConfigDict(strict=True, extra="forbid")
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 _Checksum = Annotated[int, Field(ge=0, lt=2**64)]

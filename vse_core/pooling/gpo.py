@@ -55,8 +55,8 @@ class GeneralizedPooling(LengthPooling):
     """Learn how much each rank of the sorted set counts (VSE-infinity, section 3 and equations (2) to (5)).
 
     The coefficients come from a bidirectional GRU, ``hidden_dim`` (d_2) wide, over sinusoidal codes of the ranks,
-    ``position_dim`` (d_1) wide, followed by a linear layer and a softmax; they depend on the length of the set alone,
-    so they are computed once per distinct length. Mean, max and k-max pooling are special cases.
+    ``position_dim`` (d_1) wide, an even number, followed by a linear layer and a softmax. They are computed once per
+    distinct length. Mean, max and k-max pooling are special cases.
 
     Differs from the paper: ranks are coded from 0 and the softmax has a temperature of 0.1, both as in the released
     code; the paper states neither.

@@ -46,8 +46,7 @@ def real_rows(features_BNF: Tensor, mask_BN: Tensor) -> Tensor:
     """
     if has_static_shapes(features_BNF):
         return features_BNF.flatten(0, 1)
-    rows_MF: Tensor = features_BNF[mask_BN]
-    return rows_MF
+    return features_BNF[mask_BN]
 
 
 def into_sets(rows_MD: Tensor, mask_BN: Tensor) -> Tensor:
@@ -56,8 +55,7 @@ def into_sets(rows_MD: Tensor, mask_BN: Tensor) -> Tensor:
         split_BND: Tensor = rows_MD.unflatten(0, mask_BN.shape)
         return split_BND.masked_fill(~mask_BN.unsqueeze(-1), 0.0)
     sets_BND = rows_MD.new_zeros((*mask_BN.shape, rows_MD.shape[-1]))
-    filled_BND: Tensor = torch.index_put(sets_BND, (mask_BN,), rows_MD)
-    return filled_BND
+    return torch.index_put(sets_BND, (mask_BN,), rows_MD)
 
 
 def softmax_weighted_sum(logits: Tensor, values_BND: Tensor, valid_BN1: Tensor) -> Tensor:

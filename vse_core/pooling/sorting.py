@@ -35,8 +35,7 @@ def rank_weighted_sum(features_BND: Tensor, lengths_B: Tensor, weights_BKN: Tens
             # Keys ascend, so the weights are turned round to meet them.
             backwards_BN = (lengths_B.unsqueeze(-1) - 1 - torch.arange(weights_BKN.shape[2])).clamp(min=0)
             ascending_BKN = weights_BKN.gather(-1, backwards_BN.unsqueeze(1).expand_as(weights_BKN))
-            pooled_BKD: Tensor = sum_ranks(features_BND, ascending_BKN, lengths_B.tolist())
-            return pooled_BKD
+            return sum_ranks(features_BND, ascending_BKN, lengths_B.tolist())
         return weights_BKN @ _sort_whole(features_BND, lengths_B)
 
 

@@ -130,8 +130,7 @@ def _texture(texture: str, x: Ints, y: Ints) -> Bools:
 
 
 def _disc(x: Ints, y: Ints, r: int) -> Bools:
-    within: Bools = x * x + y * y <= r * r
-    return within
+    return x * x + y * y <= r * r
 
 
 def _polygon(x: Ints, y: Ints, r: int, corners: tuple[tuple[int, int], ...]) -> Bools:

@@ -66,8 +66,7 @@ def order_of(anchors_A4: Tensor) -> list[int]:
     distances_A, rows_A = torch.cdist(ours_A2, theirs_A2, p=math.inf).min(dim=1)
     if not bool((distances_A < math.log(1.15)).all()):
         raise ValueError(f"its anchors are not of the ratios {RATIOS} and {SCALES} times {STRIDE} pixels")
-    order: list[int] = rows_A.tolist()
-    return order
+    return rows_A.tolist()
 
 
 BEFORE_NMS = 6000
