@@ -51,10 +51,7 @@ class NamedModel:
 
 
 def evaluate_model(named: NamedModel) -> EvaluatedModel:
-    """Evaluate any model on the evaluation split of its configuration; missing features are extracted first.
-
-    Raises StageError if the model does not fit the features, or was trained on others.
-    """
+    """Evaluate a model on its configuration's split, extracted if need be; StageError if it needs other features."""
     config, model = named.config, named.model
     require_features(config.features.member, model)
     plans = run_stages(config, ["extract", "parse"] if config.reads_graphs else ["extract"])
@@ -75,7 +72,7 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
 def evaluate_models(models: Sequence[NamedModel]) -> StageReport:
     """Evaluate each model by itself, and all together if there are several.
 
-    Raises StageError if a model does not fit its features, or the images, captions or protocols differ.
+    Raises StageError if a model does not fit its features, or the images, captions or settings differ.
     """
     require_same_settings(models, "folds", "protocols", "cxc", "added")
     if len(models) > 1:

@@ -26,10 +26,9 @@ _TEXTS_AT_ONCE = 256
 
 
 class TextEmbedder:
-    """Embeds captions with a model (in evaluation mode) and the files next to it in the directory where it was saved.
+    """Embeds captions with a model in evaluation mode and the files next to it, of its `components` if it has any.
 
-    Its `components`, if any, embed objects, attributes and relations. Raises FileNotFoundError, or ValueError if a file
-    cannot be read.
+    Raises FileNotFoundError, or ValueError if a file cannot be read.
     """
 
     def __init__(self, model: Model, directory: Path) -> None:

@@ -67,10 +67,6 @@ def best_queries(queries: pa.Table, count: int) -> list[int]:
 
 
 def worst_queries(queries: pa.Table, count: int) -> list[int]:
-    """Return the indices of up to `count` queries that rank their relevant items last.
-
-    `queries` has the columns `rank`, `similarity` and `first_similarity`; of equal ranks those count that are further
-    behind the first result.
-    """
+    """Return the indices of up to `count` queries of the worst `rank`, then furthest behind the first result."""
     behind_Q = queries["first_similarity"].to_numpy() - queries["similarity"].to_numpy()
     return [int(index) for index in np.lexsort((-behind_Q, -queries["rank"].to_numpy()))[:count]]

@@ -59,8 +59,7 @@ class NewPairs:
     def left_out(self) -> Path | None:
         """Write the pairs that training leaves out, and return their file; None if there are none.
 
-        They are those of `training.leave_out`, those of the last retraining whose captions are still there and not new,
-        and the misfits among the new ones.
+        They are those of `training.leave_out`, the last retraining's that are still there and not new, and new misfits.
         """
         from pipelines.evaluation.audit import TABLE
 

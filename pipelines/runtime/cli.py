@@ -191,10 +191,7 @@ def _flush_stdout() -> None:
 
 
 def _open_streams() -> None:
-    """Open /dev/null in place of stdin, stdout and stderr that are closed (`>&-`).
-
-    The next file to be opened would get the number of stdout, and what is printed would be written to it.
-    """
+    """Open /dev/null in place of closed stdin, stdout and stderr (`>&-`): the next files would get their numbers."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)

@@ -61,10 +61,7 @@ def forget_local() -> None:
 
 
 def is_autoscaled() -> bool:
-    """Return whether the cluster that we are connected to adds machines on demand.
-
-    Would be replaced by: a function of `ray.autoscaler.sdk` or `ray.util.state` that returns the autoscaler's limits.
-    """
+    """Return whether the cluster adds machines on demand. Would be replaced by: a function that returns its limits."""
     import ray
 
     return ray._private.state.state.get_cluster_config() is not None  # only autoscalers publish one
@@ -73,8 +70,7 @@ def is_autoscaled() -> bool:
 def requires_token() -> bool:
     """Return whether the cluster that we are connected to lets nobody in without a token.
 
-    Would be replaced by: a public function for the authentication mode. RAY_AUTH_MODE, the documented setting, may be
-    unset, and its default depends on Ray's version.
+    Would be replaced by: a public function. RAY_AUTH_MODE may be unset, and its default depends on Ray's version.
     """
     from ray._private.authentication.authentication_utils import is_token_auth_enabled
 

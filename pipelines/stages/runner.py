@@ -81,13 +81,12 @@ def plan_stages(config: PipelineConfig, names: Sequence[str] = (), last: str | N
 
 
 def run_stages(config: PipelineConfig, names: Iterable[str], dry_run: bool = False, within: str | None = None) -> Plans:
-    """Check the configuration, then bring stages up to date and print a table of the work done.
+    """Check the configuration, then bring stages up to date, print a table of the work done, and return all plans.
 
-    The stages before them must be up to date. Captions are parsed if something needs the graphs, or if `parse`
-    alone is asked for; a model without embeddings to search is neither indexed nor registered. `within` is the run in
-    MLflow that the pipeline's run stands below. Returns the plans of all stages afterwards. Raises ConfigError if
-    the configuration does not fit what is there; StageError if a stage cannot do its work; BusyError if another
-    process is at this work.
+    The stages before them must be up to date. Captions are parsed if something needs the graphs, or if `parse` alone is
+    asked for; a model without embeddings is neither indexed nor registered. `within` is the run in MLflow that the
+    pipeline's run stands below. Raises ConfigError if the configuration does not fit what is there, StageError if a
+    stage cannot do its work, and BusyError if another process is at this work.
     """
     config = config.for_dry_run() if dry_run else config
     check_before_start(config)

@@ -108,10 +108,7 @@ def load_search(path: Path, overrides: Sequence[str] = ()) -> SearchConfig:
 
 
 def with_settings(config: PipelineConfig, settings: Mapping[str, Any], seed: int) -> PipelineConfig:
-    """Return the configuration of one trial, its settings by keys in dots; a mapping replaces what stood there.
-
-    Raises ConfigError if there is no such key, or the value is not allowed.
-    """
+    """Return the configuration with a trial's values by keys in dots; ConfigError for a key or value not allowed."""
     values = config.model_dump(mode="json")
     for key, value in settings.items():
         *above, last = key.split(".")

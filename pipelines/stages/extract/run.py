@@ -39,8 +39,8 @@ _MOST_CRASHES = 10
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:  # noqa: ARG001
     """Make the missing shards on a pool of Ray actors, then write each split's manifest.
 
-    Raises StageError if more images of a split were skipped than `features.max_skipped` allows, or if several actors
-    died of the same shard, and ClusterError if Ray cannot be reached.
+    Raises StageError if too many images were skipped (`features.max_skipped`), or several actors died of one shard, and
+    ClusterError if Ray cannot be reached.
     """
     splits = splits_of(config)
     tracker.log_params({"features": config.features.model_dump(mode="json")})

@@ -94,10 +94,9 @@ def track_progress(done: Iterable[int], total: int | None, stage: str, unit: str
 
 @dataclass(frozen=True)
 class Version:
-    """The identities of the shards of one version of a split.
+    """The identities of a split's shards: `contents` decide the bytes of each.
 
-    Versions of the same `settings`, the fingerprint of what decides the shards besides the data, can have shards in
-    common; `contents` has the fingerprint of all that decides the bytes of each.
+    Versions of the same `settings`, what decides shards besides the data, can have shards in common.
     """
 
     settings: str
