@@ -28,7 +28,7 @@ from pipelines.schema.error import ConfigError
 from pipelines.stages.extract.shards import _read as read_newest
 from pipelines.tracking.runs import _recorded
 from pipelines.tracking.tracker import PENDING, read_pending
-from pipelines.tuning.results import Results, Trial, read_results, write_results
+from pipelines.tuning.results import Trial, read_results, write_results
 from preprocessing.captions.adversarial.files import (
     Adversarial,
     AdversarialError,
@@ -390,7 +390,7 @@ READERS: dict[str, Reader] = {
         lambda f: Journal(f, Mirror(f)).data("a", "train"),
         StageError,
     ),
-    "table of a search": saved("t.csv", lambda path: write_results(Results([TRIAL]), path), read_results, StageError),
+    "table of a search": saved("t.csv", lambda path: write_results([TRIAL], path), read_results, StageError),
     "JSON": alone(
         "x.json", '{"a": [1, -2.5e3, "\\u00e9", null, true]}', lambda path: parse_json(path.read_bytes()), ValueError
     ),

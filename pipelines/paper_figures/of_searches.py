@@ -16,8 +16,8 @@ from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError
 from pipelines.stages.runner import plan_stages
-from pipelines.tuning.results import Results, value_text
-from pipelines.tuning.search import finished_results, search_dir
+from pipelines.tuning.results import Setting, value_text
+from pipelines.tuning.search import finished_settings, search_dir
 from pipelines.tuning.space import ROW, SearchConfig, with_settings
 from vse_core.evaluation.plots import OKABE_ITO, tidy
 from vse_core.evaluation.views import ViewSummary, chosen_views, plot_view_diversity, view_similarity
@@ -25,15 +25,15 @@ from vse_core.evaluation.views import ViewSummary, chosen_views, plot_view_diver
 _COLUMNS = {"image to text R@1 (%)": "i2t_r01", "text to image R@1 (%)": "t2i_r01", "RSUM (%, of 600)": None}
 
 
-def results_of(config: PipelineConfig, search: SearchConfig) -> Results:
-    """Return the results of a search around a configuration; StageError if it has not finished."""
+def settings_of(config: PipelineConfig, search: SearchConfig) -> list[Setting]:
+    """Return the settings of a search around a configuration; StageError if it has not finished."""
     stage = search_dir(config, search)
     if not stage.is_complete():
         raise StageError(
             f"the search {search.name!r} has not finished under this configuration: run "
             f"`{command('tune')}` with the same --search and --config first"
         )
-    return finished_results(stage)
+    return finished_settings(stage)
 
 
 def grid(config: PipelineConfig, search: SearchConfig) -> Figure:
@@ -46,7 +46,7 @@ def grid(config: PipelineConfig, search: SearchConfig) -> Figure:
         raise StageError(f"a grid is drawn of two keys with values; the search {search.name!r} has {', '.join(keys)}")
     rows, columns = ([value_text(value) for value in search.domains[key].extremes] for key in keys)
     means = np.full((len(rows), len(columns)), np.nan)
-    for setting in results_of(config, search).by_setting():
+    for setting in settings_of(config, search):
         row, column = (value_text(setting.settings[key]) for key in keys)
         means[rows.index(row), columns.index(column)] = np.nan if setting.mean is None else setting.mean
     if np.isnan(means).all():
@@ -78,7 +78,7 @@ def rows(config: PipelineConfig, search: SearchConfig) -> Figure:
     """
     if not search.rows:
         raise StageError(f"rows are drawn of a search with the method rows; {search.name!r} has {search.method}")
-    trained = (setting for setting in results_of(config, search).by_setting() if setting.mean is not None)
+    trained = (setting for setting in settings_of(config, search) if setting.mean is not None)
     settings = {setting.settings[ROW]: setting for setting in trained}
     if not settings:
         raise StageError("there is no row with an RSUM to plot")
@@ -110,7 +110,7 @@ def view_diversity(config: PipelineConfig, search: SearchConfig) -> Figure:
     """
     summaries = [
         _summary(config, search, setting.settings)
-        for setting in results_of(config, search).by_setting()
+        for setting in settings_of(config, search)
         if setting.mean is not None
     ]
     several = [summary for summary in summaries if summary.lam is not None and len(summary.shares) > 1]

@@ -46,46 +46,36 @@ class Setting:
     recalls: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class Results:
-    """All trials of a search."""
-
-    trials: Sequence[Trial]
-
-    def by_setting(self) -> list[Setting]:
-        """Return the settings, the best first, the failed ones last."""
-        groups: dict[str, list[Trial]] = {}
-        for trial in self.trials:
-            groups.setdefault(json.dumps(trial.settings, sort_keys=True), []).append(trial)
-        settings = [_setting(group) for group in groups.values()]
-        return sorted(settings, key=lambda setting: (setting.mean is None, -(setting.mean or 0.0)))
-
-    def best(self) -> Setting | None:
-        """Return the setting with the highest mean RSUM; None if none could be trained."""
-        return next((setting for setting in self.by_setting() if setting.mean is not None), None)
+def by_setting(trials: Sequence[Trial]) -> list[Setting]:
+    """Return the settings of a search, the highest mean RSUM first, the failed ones last."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(json.dumps(trial.settings, sort_keys=True), []).append(trial)
+    settings = [_setting(group) for group in groups.values()]
+    return sorted(settings, key=lambda setting: (setting.mean is None, -(setting.mean or 0.0)))
 
 
-def write_results(results: Results, path: Path) -> None:
+def write_results(trials: Sequence[Trial], path: Path) -> None:
     """Write a row for each trial: its name, seed and outcome, then the settings as JSON."""
-    keys = list(results.trials[0].settings) if results.trials else []
+    keys = list(trials[0].settings) if trials else []
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow([*_FIXED, *RECALLS, *keys])
-        for trial in results.trials:
+        for trial in trials:
             cells = [getattr(trial, name) for name in _FIXED]
             cells += [trial.recalls.get(name) for name in RECALLS]
             cells += [json.dumps(value, sort_keys=True) for value in trial.settings.values()]
             rows.writerow([csv_cell(cell) if isinstance(cell, str) else cell for cell in cells])
 
 
-def read_results(path: Path) -> Results:
+def read_results(path: Path) -> list[Trial]:
     """Read what `write_results` has written; StageError if it is damaged."""
     remedy = "run the search again, or restore the file from MLflow"
     with (
         damage_as(StageError, f"{path} is not a table of a search", remedy),
         path.open(newline="", encoding="utf-8") as file,
     ):
-        return Results([_trial(row) for row in csv.DictReader(file)])
+        return [_trial(row) for row in csv.DictReader(file)]
 
 
 def value_text(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Hyperparameter search with Ray Tune around a configuration; makes a table and the winner as a YAML file."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -14,7 +15,7 @@ from pipelines.runtime.stage import StageDir, StageError, check_output, fingerpr
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.runner import plan_stages, run_stages
 from pipelines.tracking import PipelineRuns, Tracker
-from pipelines.tuning.results import Results, read_results, value_text, write_results
+from pipelines.tuning.results import Setting, by_setting, read_results, value_text, write_results
 from pipelines.tuning.space import ROW, SearchConfig, check_space, load_search, with_settings
 from vse_core.evaluation.protocols import RECALLS
 
@@ -67,15 +68,15 @@ def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
         finally:
             if not was_connected:
                 cluster.disconnect()
-    _print_results(finished_results(stage), search, stage.path)
+    _print_results(finished_settings(stage), search, stage.path)
     return stage.path
 
 
-def finished_results(stage: StageDir) -> Results:
-    """Return the results of a finished search; DigestError if they were changed."""
+def finished_settings(stage: StageDir) -> list[Setting]:
+    """Return the settings of a finished search, the best first; DigestError if the results were changed."""
     stage.pull()
     check_output(stage.path, TABLE)
-    return read_results(stage.path / TABLE)
+    return by_setting(read_results(stage.path / TABLE))
 
 
 def search_dir(config: PipelineConfig, search: SearchConfig) -> StageDir:
@@ -98,18 +99,18 @@ def _search(config: PipelineConfig, search: SearchConfig, stage: StageDir, track
     tracker.set_tags({"vse.stage": NAME, "vse.split": config.dataset.eval_split})
     tracker.log_params({"config": config.name, **search.model_dump(mode="json")})
     began = time.monotonic()
-    results = run_trials(config, search, stage.path, tracker.run_id)
-    write_results(results, stage.path / TABLE)
-    winner = results.best()
-    if winner is None or winner.mean is None:
-        raise StageError(f"{NAME}: no trial could be trained; the first says: {results.trials[0].problem}")
+    trials = run_trials(config, search, stage.path, tracker.run_id)
+    write_results(trials, stage.path / TABLE)
+    winner = by_setting(trials)[0]
+    if winner.mean is None:
+        raise StageError(f"{NAME}: no trial could be trained; the first says: {trials[0].problem}")
     best = with_settings(config, search.values_of(winner.settings), config.seed)
-    header = f"# The best of {len(results.trials)} trials of the search {search.name!r}: RSUM {winner.mean:.1f}.\n"
+    header = f"# The best of {len(trials)} trials of the search {search.name!r}: RSUM {winner.mean:.1f}.\n"
     content = yaml.safe_dump(best.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True)
     (stage.path / BEST).write_text(header + content, encoding="utf-8")
     for name in (TABLE, BEST):
         tracker.log_artifact(stage.path / name)
-    tracker.log_metrics({"best/rsum": winner.mean, "trials": len(results.trials)})
+    tracker.log_metrics({"best/rsum": winner.mean, "trials": len(trials)})
     record = {"seconds": round(time.monotonic() - began, 1), "rsum": winner.mean, "settings": winner.settings}
     stage.complete(record, [TABLE, BEST])
 
@@ -127,10 +128,10 @@ def _print_plan(config: PipelineConfig, search: SearchConfig) -> None:
     console().print(table)
 
 
-def _print_results(results: Results, search: SearchConfig, directory: Path) -> None:
+def _print_results(settings: Sequence[Setting], search: SearchConfig, directory: Path) -> None:
     both_ways = ("image to text R@1 / 5 / 10", "text to image R@1 / 5 / 10")
     table = Table("rank", *search.domains, *both_ways, "RSUM", "epochs", "trainings", title=search.name)
-    for rank, setting in enumerate(results.by_setting(), start=1):
+    for rank, setting in enumerate(settings, start=1):
         spread = f" ± {setting.deviation:.1f}" if setting.deviation is not None else ""
         figure = f"{setting.mean:.1f}{spread}" if setting.mean is not None else setting.problem
         values = [value_text(setting.settings[key]) for key in search.domains]

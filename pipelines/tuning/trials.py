@@ -25,7 +25,7 @@ from pipelines.stages.train.run import run as train
 from pipelines.tracking import PipelineRuns
 from pipelines.tracking.runs import end_children
 from pipelines.training.capacity import room_for
-from pipelines.tuning.results import Results, Trial, value_text
+from pipelines.tuning.results import Trial, value_text
 from pipelines.tuning.space import Domain, SearchConfig, with_settings
 from vse_core.evaluation.protocols import RECALLS
 
@@ -40,7 +40,7 @@ _TRIALS = "trials"
 _RELEASE_SECONDS = 60.0
 
 
-def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, search_run: str) -> Results:
+def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, search_run: str) -> list[Trial]:
     """Run all trials, or resume those that an earlier start has not finished: Ray Tune's state is in the directory."""
     # Paths are absolute, and imports begin where they began.
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
@@ -136,7 +136,7 @@ def _drawn(drawn: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     return {key: value for key, value in drawn.items() if key != _SEED}, drawn[_SEED]
 
 
-def _results(grid: ResultGrid, search: SearchConfig, config: PipelineConfig) -> Results:
+def _results(grid: ResultGrid, search: SearchConfig, config: PipelineConfig) -> list[Trial]:
     trials = []
     for result in grid:
         assert result.config is not None
@@ -152,7 +152,7 @@ def _results(grid: ResultGrid, search: SearchConfig, config: PipelineConfig) -> 
         recalls = {name: float(best[name]) for name in RECALLS if name in best}
         name = Path(result.path).name
         trials.append(Trial(name, settings, seed, rsum, best_epoch, epochs, is_early, problem, recalls))
-    return Results(sorted(trials, key=lambda trial: trial.trial))
+    return sorted(trials, key=lambda trial: trial.trial)
 
 
 def _wait_for_release() -> None:

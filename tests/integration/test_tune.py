@@ -59,9 +59,9 @@ def test_a_search_ends_and_goes_on(work_dir: Path, capsys: pytest.CaptureFixture
     # The same settings as rows of a table: their trainings are found, and the table has their recalls.
     rows = {f"margin {margin}": {"loss.margin": margin, "training.gradient_clip": 2.0} for margin in margins}
     table = SearchConfig.model_validate({"name": "rows", "method": "rows", "rows": rows, "concurrent": 2})
-    expected = {f"margin {t.settings['loss.margin']}": t.rsum for t in read_results(folder / TABLE).trials}
+    expected = {f"margin {t.settings['loss.margin']}": t.rsum for t in read_results(folder / TABLE)}
     folder = run_search(config, table)
-    trials = read_results(folder / TABLE).trials
+    trials = read_results(folder / TABLE)
     assert {trial.settings["row"]: trial.rsum for trial in trials} == expected
     assert all(sum(trial.recalls.values()) == pytest.approx(trial.rsum) for trial in trials)
     assert load_config(folder / BEST).loss.margin in margins

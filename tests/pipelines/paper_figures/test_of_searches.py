@@ -14,7 +14,7 @@ from pipelines.evaluation.named_models import NamedModel
 from pipelines.paper_figures import of_searches
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageError, StagePlan
-from pipelines.tuning.results import Results, Trial, write_results
+from pipelines.tuning.results import Trial, by_setting, write_results
 from pipelines.tuning.search import TABLE, search_dir
 from pipelines.tuning.space import SearchConfig
 from preprocessing.datasets import Caption, Record
@@ -34,7 +34,7 @@ def finished(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Trial]], Pipelin
     """Lets every search have these trials; returns a configuration."""
 
     def finish(trials: list[Trial]) -> PipelineConfig:
-        monkeypatch.setattr(of_searches, "results_of", lambda *_: Results(trials))
+        monkeypatch.setattr(of_searches, "settings_of", lambda *_: by_setting(trials))
         return load_config(None)
 
     return finish
@@ -90,7 +90,7 @@ def test_a_search_of_another_method_is_refused() -> None:
 
 def test_a_search_that_has_not_ended_is_said_to_be(work_dir: Path) -> None:
     with pytest.raises(StageError, match=r"has not finished .*pipelines/tune\.py"):
-        of_searches.results_of(load_config(None, [f"work_dir={work_dir}"]), ROWS)
+        of_searches.settings_of(load_config(None, [f"work_dir={work_dir}"]), ROWS)
 
 
 def test_views_of_a_search_are_those_of_its_models(
@@ -102,7 +102,7 @@ def test_views_of_a_search_are_those_of_its_models(
     stage = search_dir(multi, search)
     stage.create()
     rsums = dict(zip(rows, (90.0, 100.0, 120.0, 110.0), strict=True))
-    write_results(Results([trial({"row": name}, 0, rsum) for name, rsum in rsums.items()]), stage.path / TABLE)
+    write_results([trial({"row": name}, 0, rsum) for name, rsum in rsums.items()], stage.path / TABLE)
     stage.complete({}, [TABLE])
     trained: dict[str, PipelineConfig] = {}
 
