@@ -21,10 +21,8 @@ from preprocessing.datasets.table import folder_of, read_columns, read_header, r
 from preprocessing.storage.address import is_s3, join
 from preprocessing.storage.opening import open_storage
 
-_IMAGES, _CAPTIONS = (
-    re.compile("image|photo|picture|file|path|url|img", re.I),
-    re.compile("caption|text|sent|desc", re.I),
-)
+_IMAGES = re.compile("image|photo|picture|file|path|url|img", re.I)
+_CAPTIONS = re.compile("caption|text|sent|desc", re.I)
 _SPLITS = re.compile("split|set|subset|partition", re.I)
 _IMAGE_FILE = re.compile(r".+\.(jpe?g|png|webp|gif|bmp|tiff?)", re.I)
 _DEVELOPMENT = ("dev", "val", "valid", "validation", "test")

@@ -38,6 +38,14 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Gt: pc.greater,
     ast.GtE: pc.greater_equal,
 }
+# The kinds of columns in plain words, and those that a value can be compared with.
+_KINDS: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
+    "text": (pa.types.is_string, pa.types.is_large_string),
+    "numbers": (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
+    "true or false": (pa.types.is_boolean,),
+    "dates": (pa.types.is_temporal,),
+}
+_FITTING = {int: ("numbers",), float: ("numbers",), str: ("text", "dates"), bool: ("true or false",)}
 
 
 class FilterError(ValueError):
@@ -124,7 +132,7 @@ class _Condition:
 
     def _contained(self, name: str, column: pa.Array, value: ast.expr) -> pa.Array:
         if not _is_list(column.type):
-            if not _is_text(column.type):
+            if _kind(column.type) != "text":
                 raise self._fault(f"{name!r} holds {_kind(column.type)}: only texts and lists contain something")
             return pc.match_substring(column, self._value(name, column.type, value).as_py())
         equal = pc.equal(pc.list_flatten(column), self._value(name, column.type.value_type, value))
@@ -143,7 +151,7 @@ class _Condition:
         """Return a value that can be compared with those of a column."""
         try:
             value = ast.literal_eval(node)
-            if any(fits(kind) for fits in _FITTING.get(type(value), ())):
+            if _kind(kind) in _FITTING.get(type(value), ()):
                 return pa.scalar(value).cast(kind) if isinstance(value, str) else pa.scalar(value)
         except (ValueError, OverflowError, NotImplementedError):  # pyarrow's errors among them
             pass
@@ -157,28 +165,7 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
 def _kind(kind: pa.DataType) -> str:
     if _is_list(kind):
         return f"lists of {_kind(kind.value_type)}"
-    return next((name for name, is_kind in _KINDS.items() if is_kind(kind)), str(kind))
-
-
-_KINDS: dict[str, Callable[[pa.DataType], bool]] = {
-    "text": _is_text,
-    "numbers": _is_number,
-    "true or false": pa.types.is_boolean,
-    "dates": pa.types.is_temporal,
-}
-# The kinds of columns that a value can be compared with.
-_FITTING: dict[type, tuple[Callable[[pa.DataType], bool], ...]] = {
-    **dict.fromkeys((int, float), (_is_number,)),
-    **{str: (_is_text, pa.types.is_temporal), bool: (pa.types.is_boolean,)},
-}
+    return next((name for name, tests in _KINDS.items() if any(test(kind) for test in tests)), str(kind))

@@ -11,12 +11,7 @@ from pipelines.runtime.cluster import ClusterError
 
 
 def require_room(training: TrainingConfig) -> None:
-    """Refuse training workers that do not fit into the cluster, were it empty.
-
-    Autoscaling clusters are not checked.
-
-    Raises ClusterError if the workers would wait for ever.
-    """
+    """Raise ClusterError for workers that the cluster has no room for, were it empty; not if it scales itself."""
     if ray_internals.is_autoscaled():
         return
     nodes = [node for node in ray.nodes() if node["Alive"]]

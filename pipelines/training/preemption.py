@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from types import FrameType
 
 import torch.distributed as dist
 
@@ -20,12 +19,8 @@ _EXIT_STATUS = 128 + signal.SIGTERM
 
 def watch() -> None:
     """End this process with a checkpoint on SIGTERM from now on; to be called in its main thread."""
-    signal.signal(signal.SIGTERM, _told_to_end)
-
-
-def _told_to_end(_number: int, _frame: FrameType | None) -> None:
     # Waiting is for another thread: the one that Python runs this in answers Ray's questions.
-    threading.Thread(target=_end, name="preempted").start()
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=_end, name="preempted").start())
 
 
 def _end() -> None:

@@ -23,7 +23,7 @@ from preprocessing.shares import parse_share, position
 from preprocessing.storage.address import is_s3
 from preprocessing.storage.opening import open_address, open_storage
 
-LOG = logging.getLogger(__name__)
+_warn_once = cache(logging.getLogger(__name__).warning)
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -180,10 +180,8 @@ def _opened_rows(path: str, columns: Sequence[str]) -> Iterator[tuple[list[str],
             rows = ((number, _json_object(path, number, line)) for number, line in lines)
             first = next(rows, (0, {}))
             header = list(first[1])
-            yield (
-                header,
-                ((number, list(map(row.get, header))) for number, row in itertools.chain([first], rows) if row),
-            )
+            objects = itertools.chain([first], rows)
+            yield header, ((number, list(map(row.get, header))) for number, row in objects if row)
         else:
             encoding, separator = text_form(path, columns)
             # Strict: a quote that is never closed would otherwise take the rest of the file into one caption.
@@ -228,11 +226,6 @@ def _encoding(path: str, head: bytes) -> str:
         return "utf-8-sig"
     _warn_once("%s is not in UTF-8: read as Windows-1252", path)
     return "cp1252"
-
-
-@cache
-def _warn_once(message: str, path: str) -> None:
-    LOG.warning(message, path)
 
 
 def _text_rows(path: str, reader: Any, width: int) -> Iterator[tuple[int, list[str]]]:
