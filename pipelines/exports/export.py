@@ -174,11 +174,8 @@ def _write_onnx(embedder: Embedder, correction: Correction | None, folder: Path)
     export_onnx(embedder.model, folder)
     found = onnx_difference(embedder.model, folder, list(embedder.texts.batches(_CAPTIONS)))
     if correction is not None:
-        images_MKD, texts_M1D, temperature = (
-            correction.images_MKD,
-            correction.texts_MD.unsqueeze(1),
-            correction.temperature,
-        )
+        images_MKD, temperature = correction.images_MKD, correction.temperature
+        texts_M1D = correction.texts_MD.unsqueeze(1)
         found[IMAGES_BIAS] = export_bias(texts_M1D, temperature, images_MKD.shape[1], folder / IMAGES_BIAS)
         found[TEXTS_BIAS] = export_bias(images_MKD, temperature, 0, folder / TEXTS_BIAS)
     for file, value in found.items():

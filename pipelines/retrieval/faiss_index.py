@@ -21,7 +21,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pipelines.retrieval.compression import STORAGES, fit_transform
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.gallery import EMBEDDINGS, Biases, GalleryError
 from pipelines.runtime.commands import command
@@ -51,6 +50,10 @@ _MOST_IN_GRAPH = 1_000_000
 # HNSW's efSearch, or the lists that are searched, doubled until the wanted recall is reached.
 _SEARCH_CANDIDATES, _SEARCH_LISTS = (64, 128, 256, 512, 1024), (8, 16, 32, 64, 128, 256, 512)
 _WANTED_RECALL, _RECALL_DEPTH, _RECALL_QUERIES = 0.99, 10, 1000
+# The names of FAISS's storages of numbers.
+_STORAGES = {"float32": "Flat", "float16": "SQfp16", "int8": "SQ8"}
+# FAISS compares smaller numbers by vector instructions if they are a multiple of 16: 512 forty times faster than 513.
+_ALIGNED = 16
 # Vectors that ranges of int8 and inverted lists are fitted to, at most.
 _FITTED = 2**18
 
@@ -130,7 +133,7 @@ class ItemIndex:
         small = Compression.parse(compression or None)
         lists = round(4 * math.sqrt(items * views)) if kind == "approximate" and items * views > _MOST_IN_GRAPH else 0
         try:
-            transform = fit_transform(small, _some(_vectors(fitted.vectors_NVD), _FITTED), bias_B is not None)
+            transform = _fit_transform(small, _some(_vectors(fitted.vectors_NVD), _FITTED), bias_B is not None)
         except ValueError as error:
             raise GalleryError(f"the gallery cannot be compressed: {error}") from error
         queries_QVD = queries.vectors_NVD
@@ -139,7 +142,7 @@ class ItemIndex:
         vectors = _vectors(items_BKD)
         width = vectors.shape[1] if transform is None else transform.d_out
         structure = "" if kind == "exact" else f"IVF{lists}," if lists else f"HNSW{_NEIGHBOURS},"
-        index = faiss.index_factory(width, f"{structure}{STORAGES[small.number]}", faiss.METRIC_INNER_PRODUCT)
+        index = faiss.index_factory(width, f"{structure}{_STORAGES[small.number]}", faiss.METRIC_INNER_PRODUCT)
         if structure and not lists:
             index.hnsw.efConstruction = _BUILD_CANDIDATES
         index = index if transform is None else faiss.IndexPreTransform(transform, index)
@@ -311,6 +314,38 @@ def index_origin(model: Path, gallery: Path) -> dict[str, str]:
 def _kind(items_BKD: Tensor, is_alone: bool = False) -> Kind:
     most = _EXACT_IMAGES if is_alone else _EXACT_VECTORS
     return "exact" if items_BKD.shape[0] * items_BKD.shape[1] <= most else "approximate"
+
+
+def _fit_transform(
+    compression: Compression, vectors_ND: npt.NDArray[np.float32], is_corrected: bool
+) -> faiss.VectorTransform | None:
+    """Fit what turns vectors (N, D), or (N, D + 1) if hubs are corrected, into those that are kept; None: nothing.
+
+    Dimensions are the principal components of a sample of vectors and of their opposites: these are centred at the
+    origin, so that inner products stay. The dimension of hub correction passes as it is. Zeros fill up to a multiple of
+    16. Raises ValueError if the sample is too small, or its vectors too short.
+    """
+    dim = vectors_ND.shape[1]
+    compression.require(len(vectors_ND), dim)
+    if compression.width is None:
+        aligned = _aligned(dim + is_corrected)
+        if compression.number == "float32" or aligned == dim + is_corrected:
+            return None
+        return faiss.RemapDimensionsTransform(dim + is_corrected, aligned, False)
+    components = compression.width - is_corrected
+    pca = faiss.PCAMatrix(dim, components)
+    pca.train(np.concatenate([vectors_ND, -vectors_ND]))
+    matrix = np.zeros((_aligned(compression.width), dim + is_corrected), np.float32)
+    matrix[:components, :dim] = faiss.vector_to_array(pca.A).reshape(components, dim)
+    matrix[components, dim:] = 1
+    transform = faiss.LinearTransform(dim + is_corrected, len(matrix), False)
+    faiss.copy_array_to_vector(matrix.ravel(), transform.A)
+    transform.is_trained = True
+    return transform
+
+
+def _aligned(dim: int) -> int:
+    return -(-dim // _ALIGNED) * _ALIGNED
 
 
 def _fitted(images_BKD: Tensor, texts_CD: Tensor, bank: Correction | None) -> Sample:

@@ -294,9 +294,8 @@ def _matching_captions(record: Record, other: Record) -> list[int]:
             f"the compared galleries have different captions of image {record.image_id}: "
             f"{len(wanted)} and {len(own)}, of which {' '.join(differing)!r} is not in both"
         )
-    indices = iter(sorted(range(len(own)), key=own.__getitem__))
-    by_rank = {rank: next(indices) for rank in sorted(range(len(wanted)), key=wanted.__getitem__)}
-    return [by_rank[rank] for rank in range(len(wanted))]
+    by_words = (sorted(range(len(each)), key=each.__getitem__) for each in (wanted, own))
+    return [index for _, index in sorted(zip(*by_words, strict=True))]
 
 
 def _record_from_json(item: dict[str, Any]) -> Record:

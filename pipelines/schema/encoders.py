@@ -23,13 +23,8 @@ _DUAL_WEIGHTS = Field(description="local folder of transformers, or a name on th
 
 # As in vse_core.encoders.resnet, which takes seconds to import.
 RESNETS = (
-    "resnet50",
-    "resnet101",
-    "resnet152",
-    "resnext101_32x8d",
-    "resnet50_caffe",
-    "resnet101_caffe",
-    "resnet152_caffe",
+    *("resnet50", "resnet101", "resnet152", "resnext101_32x8d"),
+    *("resnet50_caffe", "resnet101_caffe", "resnet152_caffe"),
 )
 
 

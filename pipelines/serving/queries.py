@@ -27,10 +27,6 @@ def _readable(text: str) -> str:
 
 Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_readable)]
 Count = Annotated[int, Field(ge=1, le=MAX_RESULTS)]
-# Results of a lower confidence are left out.
-Confidence = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-
-
 # Only images for which a condition on the columns of the gallery holds.
 Where = Annotated[str, Field(max_length=LONGEST)]
 ImageId = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -63,7 +59,8 @@ class _Wanted(BaseModel):
     k: Count = _DEFAULT_RESULTS
     # By default images for a text; for an image captions, or images in a gallery without any.
     target: Target | None = None
-    min_confidence: Confidence = 0
+    # Results of a lower confidence are left out.
+    min_confidence: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0
     where: Where = ""
 
     def wanted(self) -> list[Any]:

@@ -1,22 +1,25 @@
-"""The weights that training starts from: those of a finished model, fitted to the run's words, and word vectors."""
+"""The weights that training starts from: those of a finished model, word vectors, and the mean of the features."""
 
 import shutil
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 
+from pipelines.runtime.progress import progress_bar
 from pipelines.runtime.stage import StageError
 from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder
 from preprocessing.captions.word_vectors import WordVectors
-from preprocessing.storage.atomic import link_tree
+from preprocessing.shards.reader import ShardReader
+from preprocessing.storage.atomic import link_tree, write_bytes_atomic
 from preprocessing.storage.mirror import CONTENTS, Mirror
 from vse_core.digests import check_digests
 from vse_core.models import Model, start_from
 from vse_core.models.model import WEIGHTS
 
-INITIAL = "initial"
+INITIAL, FEATURE_MEAN = "initial", "feature_mean.safetensors"
 
 
 def keep_initial(model: Path, directory: Path, mirror: Mirror) -> None:
@@ -47,6 +50,27 @@ def start_from_word_vectors(model: Model, directory: Path) -> None:
         vectors, device = WordVectors.load(path), next(model.parameters()).device
         words_W, vectors_WE = torch.from_numpy(vectors.words_W), torch.from_numpy(vectors.vectors_WE)
         model.text_encoder.set_word_vectors(words_W.to(device), vectors_WE.to(device))
+
+
+def write_feature_mean(reader: ShardReader, directory: Path) -> None:
+    """Write the mean (F,) of a split's feature vectors, added up by images, for all processes before they start.
+
+    A model with `model.image.center` sees images around it.
+    """
+    total_F, count = np.zeros(reader.feature_dim), 0
+    with progress_bar("mean of the features", len(reader), "images", delay=5) as bar:
+        for image in range(len(reader)):
+            array_NF = reader.features(image)
+            total_F += array_NF.sum(axis=0, dtype=np.float64)
+            count += len(array_NF)
+            bar.update()
+    write_bytes_atomic(directory / FEATURE_MEAN, save({"mean_F": torch.from_numpy(total_F / count).float()}))
+
+
+def start_from_feature_mean(model: Model, directory: Path) -> None:
+    """Fill in the mean in a run's directory, if there is one."""
+    if (directory / FEATURE_MEAN).exists():
+        model.get_buffer("image_encoder.center.mean_F").copy_(load_file(directory / FEATURE_MEAN)["mean_F"])
 
 
 def start_from_initial(model: Model, caption_encoder: CaptionEncoder, directory: Path) -> None:

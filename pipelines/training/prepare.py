@@ -11,7 +11,7 @@ from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind
 from pipelines.runtime.stage import ShardSet, StageDir, StageError, check_outputs, empty_folder, fingerprint, move_up
 from pipelines.schema.encoders import SetEncoder
-from pipelines.training.feature_mean import write_feature_mean
+from pipelines.training.initial_weights import write_feature_mean
 from pipelines.training.left_out import keep_captions
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable

@@ -49,11 +49,7 @@ def captions_reader(mirror: Mirror, shards: Path, feature: str) -> ShardReader:
 
 @contextmanager
 def open_splits(
-    mirror: Mirror,
-    feature: str,
-    shuffle_shards: int | None,
-    train: SplitPaths,
-    evaluation: SplitPaths,
+    mirror: Mirror, feature: str, shuffle_shards: int | None, train: SplitPaths, evaluation: SplitPaths
 ) -> Iterator[tuple[SplitData, SplitData]]:
     """Open readers of a feature of the training and the evaluation split for the block, by their tables.
 

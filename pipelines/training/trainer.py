@@ -27,8 +27,7 @@ from pipelines.inference.text_embedder import text_batches
 from pipelines.kinds.inputs import SplitData
 from pipelines.tracking import LoggedData, Tracker
 from pipelines.training.checkpoints import Checkpoints
-from pipelines.training.feature_mean import start_from_feature_mean
-from pipelines.training.initial_weights import start_from_initial, start_from_word_vectors
+from pipelines.training.initial_weights import start_from_feature_mean, start_from_initial, start_from_word_vectors
 from pipelines.training.left_out import kept_captions
 from pipelines.training.loss_log import append_loss, forget_losses
 from pipelines.training.metrics import Scalars, StepReport, ThroughputMeter
@@ -133,23 +132,20 @@ class Trainer:
         Raises NonFiniteLossError or CollapseError; the weights of the last checkpoint are sound.
         """
         with contextlib.closing(self.checkpoints):
-            return self._run()
-
-    def _run(self) -> tuple[dict[str, float], ...]:
-        self._restore()
-        take, frozen = None, False
-        for epoch in range(self.progress.epoch, self.training.epochs):
-            if take is None or self.settings.model.image.is_frozen(epoch) != frozen:
-                take = None  # it lets go of the parameters before the next one takes them
-                frozen = self.settings.model.image.is_frozen(epoch)
-                take = self._steps(self._wrapped(frozen))
-            self._train_epoch(take, epoch)
-            self._finish_epoch(epoch)
-        if not self.training.epochs and not self.progress.history:
-            self._finish_epoch(0)
-        if self.tracker is not None:
-            self.checkpoints.finish()
-        return self.progress.history
+            self._restore()
+            take, frozen = None, False
+            for epoch in range(self.progress.epoch, self.training.epochs):
+                if take is None or self.settings.model.image.is_frozen(epoch) != frozen:
+                    take = None  # it lets go of the parameters before the next one takes them
+                    frozen = self.settings.model.image.is_frozen(epoch)
+                    take = self._steps(self._wrapped(frozen))
+                self._train_epoch(take, epoch)
+                self._finish_epoch(epoch)
+            if not self.training.epochs and not self.progress.history:
+                self._finish_epoch(0)
+            if self.tracker is not None:
+                self.checkpoints.finish()
+            return self.progress.history
 
     def _loader(self, train: SplitData) -> TrainLoader:
         training, seed = self.training, self.settings.seed

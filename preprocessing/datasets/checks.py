@@ -1,6 +1,6 @@
 """Checks shared by the readers: paths, splits, text and JSON files, each failing with one clear DatasetError."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from preprocessing.datasets.record import DatasetError
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage.address import common_folder, is_s3, join, require_inner_name
+from preprocessing.storage.address import is_s3, join, require_inner_name
 from preprocessing.storage.opening import open_storage
 
 
@@ -49,15 +49,6 @@ def require_image_folder(path: str | Path, what: str) -> str:
     if next(storage.list(), None) is None:
         raise DatasetError(f"{what}: nothing lies under {path}; correct the address")
     return storage.address
-
-
-def require_image_folders(folders: Mapping[str, str | Path], what: str) -> tuple[dict[str, str], str]:
-    """Return the address of each split's folder of images, all local or all on S3, and the folder that holds all."""
-    addresses = {split: require_image_folder(path, f"{what}.{split}") for split, path in folders.items()}
-    try:
-        return addresses, common_folder(list(addresses.values()))
-    except ValueError as error:
-        raise DatasetError(f"{what}: {error}") from error
 
 
 def image_path(folder: str, name: object, where: str) -> str:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path, PurePosixPath
 
-from preprocessing.datasets.checks import require_image_folders
+from preprocessing.datasets.checks import require_image_folder
 from preprocessing.datasets.record import Archive, Caption, DatasetError, Record
 from preprocessing.datasets.tar_members import TarMember
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage.address import is_s3, join, leads_out, relative, require_inner_name
+from preprocessing.storage.address import common_folder, is_s3, join, leads_out, relative, require_inner_name
 from preprocessing.storage.base import Entry
 from preprocessing.storage.opening import open_address, open_storage
 
@@ -28,7 +28,12 @@ class ImageShardsDataset:
     """
 
     def __init__(self, folders: Mapping[str, str | Path]) -> None:
-        self._folders, self.root = require_image_folders(folders, "webdataset, folders")
+        what = "webdataset, folders"
+        self._folders = {split: require_image_folder(path, f"{what}.{split}") for split, path in folders.items()}
+        try:
+            self.root = common_folder(list(self._folders.values()))
+        except ValueError as error:
+            raise DatasetError(f"{what}: {error}") from error
         self.splits = tuple(folders)
         for split, folder in self._folders.items():
             if next(_archives(folder), None) is None:

@@ -35,11 +35,7 @@ class KarpathyDataset:
     """
 
     def __init__(
-        self,
-        images: str | Path,
-        annotations: str | Path,
-        restval: bool = True,
-        instances: Sequence[str | Path] = (),
+        self, images: str | Path, annotations: str | Path, restval: bool = True, instances: Sequence[str | Path] = ()
     ) -> None:
         self.root = require_image_folder(images, "karpathy dataset, 'images'")
         self._annotations = require_file(annotations, "karpathy dataset, 'annotations'")

@@ -4,8 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from preprocessing.datasets.scenes.draws import Draws
-from preprocessing.datasets.scenes.layout import ABOVE, INSIDE, LEFT_OF, Relation, Scene, SceneObject
+from preprocessing.datasets.scenes.layout import ABOVE, INSIDE, LEFT_OF, Draws, Relation, Scene, SceneObject
 
 _CAPTION_STREAM = 1
 

@@ -12,7 +12,7 @@ from pipelines.kinds.adversarial_behaviour import ADVERSARIAL, _write_tokens
 from pipelines.kinds.inputs import SplitData
 from pipelines.kinds.scene_graphs import graphs_of
 from pipelines.runtime.stage import StageError
-from pipelines.training.feature_mean import FILE, write_feature_mean
+from pipelines.training.initial_weights import FEATURE_MEAN, write_feature_mean
 from pipelines.training.prepare import prepare
 from pipelines.training.trainer import Trainer
 from preprocessing.captions.adversarial.files import Adversarial, read_adversarials, write_adversarials
@@ -69,7 +69,7 @@ def make_trainer(
     texts = [caption["text"] for meta in train.reader.metas() for caption in meta["captions"]]
     out.mkdir(exist_ok=True)
     if not prepared:
-        Pools.build(graphs, 1, 1, 1).save(out / Pools.FILE)
+        Pools.build(graphs, 1, 1, 1).save(out / Pools.FEATURE_MEAN)
     if config.loss.name == "vse_c" and not prepared:
         entries = [
             Adversarial(
@@ -131,7 +131,7 @@ def test_the_mean_of_the_features_is_the_training_splits_and_stays(shards: Path,
     trainer = make_trainer(config, shards, tmp_path, Recorder())
     np.testing.assert_allclose(trainer.model.get_buffer("image_encoder.center.mean_F").numpy(), mean_F, atol=1e-6)
     trainer.run()
-    (tmp_path / FILE).unlink()
+    (tmp_path / FEATURE_MEAN).unlink()
     resumed = make_trainer(config, shards, tmp_path, Recorder(), prepared=True)
     for model in (resumed.model, load_model(next(tmp_path.glob("best-*")))):
         np.testing.assert_allclose(model.get_buffer("image_encoder.center.mean_F").numpy(), mean_F, atol=1e-6)
