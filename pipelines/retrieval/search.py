@@ -25,11 +25,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _check_output(options.output, BATCH_SUFFIXES if options.queries else SHEET_SUFFIXES)
     _check_file("--image", options.image)
     _check_file("--queries", options.queries)
-    gc.disable()  # of what is imported nothing is garbage, and looking for it takes a seventh of a search
     from pipelines.retrieval.answer import answer  # torch, transformers and FAISS: the command line is right
 
-    gc.freeze()
-    gc.enable()
+    if not gc.isenabled():  # the script's doing: what is imported is never garbage
+        gc.freeze()
+        gc.enable()
     answer(options)
 
 
