@@ -1,7 +1,5 @@
 """Settings of the features that the image encoder reads: one class an extractor."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 

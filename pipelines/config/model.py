@@ -1,7 +1,5 @@
 """Settings of the model and of the words that it knows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings of training: the objective, its optimisation and the protocol that judges it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args

@@ -3,8 +3,6 @@
 B captions of a batch, C of a split, L tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

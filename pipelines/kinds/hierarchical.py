@@ -1,7 +1,5 @@
 """HGR: the settings of its encoders and its loss."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field

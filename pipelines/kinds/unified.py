@@ -1,7 +1,5 @@
 """UniVSE: the settings of its encoders and its loss."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 

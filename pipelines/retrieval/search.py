@@ -1,7 +1,5 @@
 """The search command: a text or an image finds images or captions in the gallery of a registered model."""
 
-from __future__ import annotations
-
 import argparse
 import gc
 import logging

@@ -1,7 +1,5 @@
 """Settings of the encoders of two-tower models, and what the rest of the pipeline asks them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """The replicas of a running service: they change to a new version one by one, and the service ends if none starts."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Delivery to MLflow in few requests; importing this takes seconds."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The configuration of a hyperparameter search: the keys, their values, and the method."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

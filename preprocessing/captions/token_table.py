@@ -1,7 +1,5 @@
 """The token ids of a split's captions in flat arrays: made once, then mapped by every process that trains on them."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass

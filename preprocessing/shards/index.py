@@ -1,7 +1,5 @@
 """The sidecar of a shard: the tar's contents, the place of each member, and the checks that it is complete."""
 
-from __future__ import annotations
-
 import hashlib
 import tarfile
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 B videos, N frames, F feature width; C captions, L tokens, A actions, E entities, M = 1 + A + E nodes; D dimensions.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

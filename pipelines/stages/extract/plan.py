@@ -1,7 +1,5 @@
 """Stage 1, extract, without its work: the splits and their shards, as they should be and as they are there."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Stage 2, parse, without its work: the shards of graphs, as they should be and as they are there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import metadata

@@ -1,7 +1,5 @@
 """Stage 3, train, without its work: the identity of a training, its size, and how far an earlier start has come."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path
