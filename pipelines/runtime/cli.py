@@ -12,7 +12,6 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn, TextIO, TypeVar
 
 from rich.console import Console
@@ -149,7 +148,7 @@ def guarded(command: Callable[[], int | None]) -> int:
     handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     redact_logs()
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _require_directory()
         try:
@@ -223,10 +222,6 @@ def _require_directory() -> None:
         Path.cwd()
     except FileNotFoundError:
         raise ConfigError("the current directory is deleted: change to another one") from None
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def say(text: str) -> None:

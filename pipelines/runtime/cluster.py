@@ -67,14 +67,12 @@ def connect(configured: str | None) -> None:
     except Exception as error:  # a start that fails raises this very class, a connection one of many others
         where = f"ray.address {address}" if address else "Ray on this machine"
         reason = str(error).strip().partition("\n")[0]
+        remedy = (
+            "check that `ray status` answers there, and that RAY_AUTH_MODE and the token are the same on both sides"
+        )
         if full := full_folders():
-            raise ClusterError(
-                f"{where}: the disk of {' and '.join(full)} is full ({reason}): make room there"
-            ) from error
-        raise ClusterError(
-            f"{where}: cannot connect ({type(error).__name__}: {reason}); check that `ray status` answers there, "
-            "and that RAY_AUTH_MODE and the token are the same on both sides"
-        ) from error
+            remedy = f"the disk of {' and '.join(full)} is full: make room there"
+        raise ClusterError(f"{where}: cannot connect ({type(error).__name__}: {reason}); {remedy}") from error
     finally:
         if callable(handler) and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)

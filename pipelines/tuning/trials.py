@@ -3,7 +3,6 @@
 import logging
 import os
 import time
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,8 +108,8 @@ def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
 
 def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
     base, search = PipelineConfig.model_validate(job["base"]), SearchConfig.model_validate(job["search"])
-    settings, seed = _drawn(drawn)
-    config = with_settings(base, search.values_of(settings), seed)
+    settings = {key: drawn[key] for key in search.domains}
+    config = with_settings(base, search.values_of(settings), drawn[_SEED])
     plans = plan_stages(config, last=TRAIN)
     plan = plans[TRAIN]
     name = ", ".join(f"{key.rpartition('.')[2]} {value_text(value)}" for key, value in settings.items())
@@ -131,17 +130,11 @@ def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
             tune.report({METRIC: 0.0, "epoch": len(finished) + 1, "problem": str(error)})
 
 
-def _drawn(drawn: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """Return settings and seed of a draw of Ray Tune."""
-    return {key: value for key, value in drawn.items() if key != _SEED}, drawn[_SEED]
-
-
 def _results(grid: ResultGrid, search: SearchConfig, config: PipelineConfig) -> list[Trial]:
     trials = []
     for result in grid:
         assert result.config is not None
-        settings, seed = _drawn(result.config)
-        settings = {key: settings[key] for key in search.domains}
+        settings, seed = {key: result.config[key] for key in search.domains}, result.config[_SEED]
         history, metrics = result.metrics_dataframe, result.metrics or {}
         problem = str(metrics.get("problem", "") or result.error or "")
         is_trained = history is not None and METRIC in history and not problem
