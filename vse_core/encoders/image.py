@@ -100,16 +100,11 @@ class FeatureEncoder(nn.Module):
         rows_MF = real_rows(self.center(features_BNF, mask_BN), mask_BN).to(row_type)
         rows_MD = self.fc(rows_MF)
         if self.mlp is not None:
-            rows_MD = rows_MD + self.mlp(rows_MF, *self._counted(mask_BN, rows_MF))
+            # How many rows of zeros the statistics miss, and which of the rows they count, None for all.
+            padding = mask_BN.numel() - rows_MF.shape[0] if self.training and self.norm_rows == "padded" else 0
+            counted_M = mask_BN.flatten() if self.norm_rows == "real" and has_static_shapes(rows_MF) else None
+            rows_MD = rows_MD + self.mlp(rows_MF, padding, counted_M)
         return into_sets(self.dropout(rows_MD), mask_BN), mask_BN
-
-    def _counted(self, mask_BN: Tensor, rows_MF: Tensor) -> tuple[int, Tensor | None]:
-        """How many rows of zeros the statistics miss, and which of the rows they count, None for all."""
-        if not self.training:
-            return 0, None
-        if self.norm_rows == "padded":
-            return mask_BN.numel() - rows_MF.shape[0], None
-        return 0, mask_BN.flatten() if has_static_shapes(rows_MF) else None
 
 
 class ResidualMLP(nn.Module):

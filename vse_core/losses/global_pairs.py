@@ -135,12 +135,11 @@ class GlobalPairs:
         else:
             sims_AKC = self._compare(self._all_images, self._texts[anchors]).permute(2, 1, 0)
         sims_AC, first = self._combine(sims_AKC), self._first + anchors.start
-        return Block(sims_AKC, sims_AC, self._negative(sims_AC, first), first, side)
-
-    def _negative(self, sims_AC: Tensor, first: int) -> Tensor:
         if self._mask_same_image:
-            return self.image_ids_B[first : first + len(sims_AC)].unsqueeze(1) != self.image_ids_B
-        return ~_own_pairs(sims_AC, first)
+            negative_AC = self.image_ids_B[first : first + len(sims_AC)].unsqueeze(1) != self.image_ids_B
+        else:
+            negative_AC = ~_own_pairs(sims_AC, first)
+        return Block(sims_AKC, sims_AC, negative_AC, first, side)
 
 
 @torch.no_grad()
