@@ -29,7 +29,6 @@ class HitConfidence:
     `relevant` is the number of items that a query is about.
     """
 
-    items: int
     index: ItemIndex
     indices_S: Tensor
     vectors_SKW: Tensor
@@ -47,7 +46,7 @@ class HitConfidence:
             if items := of_target.facts.items:
                 chosen_S = torch.linspace(0, items - 1, min(items, _SAMPLE)).round().long()
                 vectors_SKW, relevant = of_target.kept_items(chosen_S), relevant_items(gallery, target)
-                found[target] = cls(items, of_target, chosen_S, vectors_SKW, calibration.temperature, relevant)
+                found[target] = cls(of_target, chosen_S, vectors_SKW, calibration.temperature, relevant)
         return found
 
     def of_hits(self, queries_QVD: Tensor, nearest: Sequence[Found]) -> list[list[float]]:
@@ -59,7 +58,7 @@ class HitConfidence:
             others_S = ~torch.isin(self.indices_S, torch.from_numpy(found.indices))
             log_total = (scores_k / self.temperature).logsumexp(0)
             if others_S.any():
-                each = (self.items - len(scores_k)) / int(others_S.sum())
+                each = (self.index.facts.items - len(scores_k)) / int(others_S.sum())
                 log_others = (scores_S[others_S] / self.temperature).logsumexp(0) + math.log(each)
                 log_total = torch.logaddexp(log_total, log_others)
             confidences.append(hit_confidence(scores_k, log_total, self.temperature, self.relevant).tolist())

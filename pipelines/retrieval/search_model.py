@@ -135,10 +135,6 @@ class SearchModel:
             for words, each in zip(told, near, strict=True)
         ]
 
-    def search(self, query: str, kind: Kind, k: int, target: Target) -> list[Hit]:
-        """Return the hits of `answer`."""
-        return self.answer(query, kind, k, target).hits
-
     def answer(
         self, query: str, kind: Kind, k: int, target: Target, min_confidence: float = 0, where: str = ""
     ) -> Answer:

@@ -56,7 +56,7 @@ class SearchReplica:
         self._cached_image = lru_cache(_IMAGES_CACHED)(self._image)
         # What is loaded when it is asked for is loaded now, or the first client would wait.
         _ = self._model.embedder.takes_images
-        self._model.search("a photograph", "text", 1, "images")
+        self._model.answer("a photograph", "text", 1, "images")
         # torch uses all cores in one thread, and the parser is not thread-safe.
         self._searching = ThreadPoolExecutor(1)
         self._decoding = ThreadPoolExecutor(2)

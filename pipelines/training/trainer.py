@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from pipelines.config.training import TrainingConfig, TrainingSettings
+from pipelines.config.training import TrainingSettings
 from pipelines.inference.feature_check import write_feature_key
 from pipelines.inference.image_inputs import image_source
 from pipelines.inference.learned_values import write_learned_values
@@ -96,7 +96,9 @@ class Trainer:
         self.checkpoints = Checkpoints(directory, self._write_sidecars, settings.mirror, training.checkpoint_minutes)
         torch.manual_seed(settings.seed)
         self.model = build_model(**specification).to(device)
-        self._is_graphed = training.cuda_graphs and device.type == "cuda" and _can_be_captured(training)
+        # A step in a graph is the GPU's alone: processes wait for each other within one, and fp16 for the host.
+        is_alone = device.type == "cuda" and world_size() == 1 and training.precision != "fp16"
+        self._is_graphed = training.cuda_graphs and is_alone
         captions, window = train.reader.shard_captions, training.shuffle_shards
         self.sampler = BatchSampler(
             train.reader.num_captions, training.batch_size, settings.seed, captions, window, kept_captions(directory)
@@ -351,8 +353,3 @@ class Trainer:
     def _gathered(self, local: Images | Texts, edges: list[int]) -> Any:
         counts = [stop - start for start, stop in itertools.pairwise(edges)]
         return gather_output(local.to(self.device), counts)
-
-
-def _can_be_captured(training: TrainingConfig) -> bool:
-    """Whether a step is the GPU's alone: processes wait for each other within one, and fp16 for the host."""
-    return world_size() == 1 and training.precision != "fp16"

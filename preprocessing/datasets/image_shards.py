@@ -1,14 +1,15 @@
 """Reader of WebDataset shards of images and captions, as img2dataset writes them."""
 
+import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path, PurePosixPath
+from typing import Self
 
 from preprocessing.datasets.checks import require_image_folder
 from preprocessing.datasets.record import Archive, Caption, DatasetError, Record
-from preprocessing.datasets.tar_members import TarMember
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.address import common_folder, is_s3, join, leads_out, relative, require_inner_name
 from preprocessing.storage.base import Entry
@@ -17,6 +18,40 @@ from preprocessing.storage.opening import open_address, open_storage
 # Bytes of a caption's file: a header may claim any number, and a sparse member stands for any number of zeros.
 _LONGEST_TEXT = 1 << 24
 _IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".jp2")
+
+_ADDRESS = re.compile(r"(?P<tar>.+\.tar)#(?P<name>.+)@(?P<start>\d+)\+(?P<size>\d+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class TarMember:
+    """A file inside a tar archive (an absolute path or ``s3://bucket/key``), read without going through the archive."""
+
+    tar: str
+    name: str
+    start: int
+    size: int
+
+    @property
+    def uri(self) -> str:
+        """Return the address that `parse` reads."""
+        return f"{self.tar}#{self.name}@{self.start}+{self.size}"
+
+    @classmethod
+    def parse(cls, uri: str) -> Self | None:
+        """Return the file behind an address; None if it is the address of something else."""
+        found = _ADDRESS.fullmatch(uri)
+        if found is None:
+            return None
+        return cls(found["tar"], found["name"], int(found["start"]), int(found["size"]))
+
+    def read(self) -> bytes:
+        """Return its bytes; raise EOFError if the archive ends before the file does."""
+        with open_address(self.tar) as file:
+            file.seek(self.start)
+            data = file.read(self.size)
+        if len(data) != self.size:
+            raise EOFError(f"{self.tar} ends before {self.name} does: it has changed, or was cut short")
+        return data
 
 
 class ImageShardsDataset:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
+from preprocessing.datasets.image_shards import TarMember
 from preprocessing.datasets.scenes import parse_scene_uri, render_scene
-from preprocessing.datasets.tar_members import TarMember
 from preprocessing.reading import memory_ran_out, reason
 from preprocessing.storage.address import is_s3, leads_out, split_s3
 from preprocessing.storage.opening import open_storage

@@ -13,7 +13,6 @@ from preprocessing.features.images import ImageError, inside, load_image
 # The hash is the signs of the 8 x 8 lowest frequencies of a 32 x 32 grey image, without the mean's: 63 bits.
 _SIDE = 32
 _FREQUENCIES = 8
-_BITS = _FREQUENCIES * _FREQUENCIES
 # Bits in which copies of one photograph differ after scaling, JPEG and slight changes of colour; unrelated photographs
 # differ in about half of them.
 DEFAULT_DISTANCE = 6
@@ -52,8 +51,6 @@ def near_duplicates(
 
     A split is compared with all before it, image by image.
     """
-    if not 0 <= distance < _BITS:
-        raise ValueError(f"the distance between hashes is from 0 to {_BITS - 1} bits, got {distance}")
     before: list[tuple[Record, int]] = []
     for items in hashes.values():
         known = np.array([value for _, value in before], dtype=np.uint64)

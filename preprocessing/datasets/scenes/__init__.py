@@ -5,10 +5,8 @@ from collections.abc import Iterator, Mapping
 
 from preprocessing.datasets.record import Caption, DatasetError, Record
 from preprocessing.datasets.scenes.captions import caption_scene
-from preprocessing.datasets.scenes.layout import SPLIT_STARTS, Scene, compose_scene
+from preprocessing.datasets.scenes.layout import SPLIT_STARTS, compose_scene
 from preprocessing.datasets.scenes.render import encode_png, render_pixels
-
-__all__ = ["Scene", "ScenesDataset", "compose_scene", "parse_scene_uri", "render_scene"]
 
 _URI = re.compile(r"scene://(\d{1,20})/(\d{1,10})", re.ASCII)
 
@@ -33,8 +31,6 @@ class ScenesDataset:
     """
 
     def __init__(self, seed: int, images: Mapping[str, int]) -> None:
-        if not 0 <= seed < 2**64:
-            raise DatasetError(f"scenes dataset, 'seed': {seed!r} is not a whole number in 0 .. 2**64 - 1")
         for split in images:
             if split not in SPLIT_STARTS:
                 raise DatasetError(f"scenes dataset, 'images': split {split!r} is none of {', '.join(SPLIT_STARTS)}")

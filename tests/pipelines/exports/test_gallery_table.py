@@ -46,7 +46,7 @@ def queries(model: SearchModel) -> np.ndarray:
 
 
 def expected(model: SearchModel) -> list[list[str]]:
-    return [[hit.item_id for hit in model.search(text, "text", 4, "images")] for text in TEXTS]
+    return [[hit.item_id for hit in model.answer(text, "text", 4, "images").hits] for text in TEXTS]
 
 
 def test_vectors_biases_ids_and_addresses_are_those_of_the_gallery(bundle: Path, file: Path) -> None:

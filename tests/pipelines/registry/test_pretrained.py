@@ -72,7 +72,7 @@ def test_photographs_have_the_similarities_of_transformers(model_type: str, phot
     images_BD, texts_CD = library_vectors(weights, photos)
     model = load_search_model(str(gallery_folder("holiday")), "unused")
     for text, expected_B in zip(TEXTS, texts_CD @ images_BD.T, strict=True):
-        found = {hit.item_id: hit.similarity for hit in model.search(text, "text", 4, "images")}
+        found = {hit.item_id: hit.similarity for hit in model.answer(text, "text", 4, "images").hits}
         assert list(found.values()) == sorted(found.values(), reverse=True)
         similarities_B = torch.tensor([found[f"{image}.png"] for image in range(4)])
         # The library resizes by torchvision; random weights make much of half a grey level.
@@ -97,7 +97,7 @@ def test_a_gallery_keeps_its_weights_whatever_becomes_of_the_folder(
     write_dual_encoder(weights, "clip", ["other words, so another tokenizer and another size"])
     assert index() == 0
     assert "up to date" in capsys.readouterr().out
-    assert len(load_search_model(str(folder), "unused").search("a red square", "text", 9, "images")) == 4
+    assert len(load_search_model(str(folder), "unused").answer("a red square", "text", 9, "images").hits) == 4
     assert index("--model", f"hf:{weights}") == 0
     second = json.loads((folder / "gallery.json").read_text())
     assert "4 embedded" in capsys.readouterr().out

@@ -46,7 +46,7 @@ def test_every_line_finds_what_a_search_of_its_own_finds(
     assert len(found) == 9
     for line, text in enumerate(texts, start=1):
         own = [row for row in found if int(str(row["line"])) == line]
-        hits = model.search(text, "text", 3, "images")
+        hits = model.answer(text, "text", 3, "images").hits
         assert [row["query"] for row in own] == [text] * 3
         assert [int(str(row["rank"])) for row in own] == [1, 2, 3]
         assert [row["item_id"] for row in own] == [hit.item_id for hit in hits]

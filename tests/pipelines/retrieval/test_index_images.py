@@ -92,8 +92,8 @@ def test_the_vectors_are_those_of_the_embedder(bundle: Path, photos: Path) -> No
         [str(photos / name) for name in ids(model)]
     )
     torch.testing.assert_close(vectors(), expected)
-    assert model.search(str(photos / "b.png"), "image", 1, model.target_of("image"))[0].item_id == "b.png"
-    assert len(model.search("a red ring", "text", 10, "images")) == 3
+    assert model.answer(str(photos / "b.png"), "image", 1, model.target_of("image")).hits[0].item_id == "b.png"
+    assert len(model.answer("a red ring", "text", 10, "images").hits) == 3
     assert "bad.jpg" in (gallery_folder("holiday") / "skipped.csv").read_text()
 
 
@@ -134,7 +134,7 @@ def test_only_new_and_changed_files_are_embedded_and_gone_ones_removed(
     assert embedded == ["b.png", "d.png"]
     model = holiday()
     assert ids(model) == ["b.png", "d.png", "inner/c.png"]
-    assert model.search(str(photos / "b.png"), "image", 1, "images")[0].similarity == pytest.approx(1, abs=1e-3)
+    assert model.answer(str(photos / "b.png"), "image", 1, "images").hits[0].similarity == pytest.approx(1, abs=1e-3)
     assert len(list(gallery_folder("holiday").glob("0*"))) == 1
 
 
@@ -305,7 +305,7 @@ def test_another_form_of_the_vectors_needs_no_embedding_and_stays(
     bundle = write_tiny_bundle(tmp_path / "corrected", is_corrected=True)
     index("--model", str(bundle), "--images", str(photos))
     embedded.clear()
-    before = [hit.item_id for hit in holiday().search("a red ring", "text", 3, "images")]
+    before = [hit.item_id for hit in holiday().answer("a red ring", "text", 3, "images").hits]
     assert index("--compress", "pca8-int8") == 0
     said = "index: exact, hubs corrected, pca8-int8, fitted to 3 images and 15 captions of training, with recall"
     assert said in capsys.readouterr().out
@@ -316,7 +316,7 @@ def test_another_form_of_the_vectors_needs_no_embedding_and_stays(
     assert holiday().index.images.vectors.sa_code_size() == 16
     (photos / "new.png").unlink()
     assert index("--compress", "none") == 0
-    assert [hit.item_id for hit in holiday().search("a red ring", "text", 3, "images")] == before
+    assert [hit.item_id for hit in holiday().answer("a red ring", "text", 3, "images").hits] == before
     assert holiday().index.images.facts.compression == ""
 
 

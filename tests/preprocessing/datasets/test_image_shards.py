@@ -10,7 +10,7 @@ import webdataset
 from PIL import Image
 
 from preprocessing.datasets import Caption, DatasetError, build_dataset, image_shards
-from preprocessing.datasets.tar_members import TarMember
+from preprocessing.datasets.image_shards import TarMember
 from preprocessing.extraction.identity import summarize
 from preprocessing.features.images import ImageError, load_image, read_image_bytes
 from preprocessing.storage.base import Entry

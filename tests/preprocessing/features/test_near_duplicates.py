@@ -66,8 +66,3 @@ def test_a_link_out_of_the_image_folder_is_not_opened(tmp_path: Path) -> None:
     dataset = build_dataset("flickr", images=tmp_path / "images", tokens=tmp_path / "tokens.txt", splits=lists)
     _, ((record, reason),) = duplicates_across(dataset, ["train"])
     assert (record.image_id, "a link that leads out of" in reason) == ("a.png", True)
-
-
-def test_a_distance_that_makes_no_sense() -> None:
-    with pytest.raises(ValueError, match="from 0 to 63 bits, got 64"):
-        list(near_duplicates({}, 64))
