@@ -49,7 +49,7 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
 
 def _best(stage: StageDir) -> Path:
     name = stage.read_manifest().get("best")
-    return stage.path / require_inner_name(name, f"the manifest in {stage.path}, best", StageError)
+    return stage.path / require_inner_name(name, f"{stage.path}/manifest.json, best", StageError)
 
 
 def finished_epochs(trained: StagePlan) -> list[dict[str, float]]:
