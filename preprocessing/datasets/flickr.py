@@ -12,12 +12,8 @@ class FlickrDataset:
     """Flickr8k or Flickr30k: one caption a line, `NAME.jpg#N<TAB>caption`, and one list of image names a split.
 
     Blank lines are skipped in both. A list may also name images without their `.jpg`, as the usual Flickr30k lists do.
-    The image id is the file's name, a caption's id is `NAME.jpg#N`; an image may have no caption.
-
-    Args:
-        images: folder of the photographs, local or ``s3://bucket/folder``.
-        tokens: the token file, utf-8.
-        splits: split name -> text file that names its images, one a line.
+    The image id is the file's name, a caption's id is `NAME.jpg#N`; an image may have no caption. Files are utf-8,
+    `images` is a folder or ``s3://bucket/folder``, and `splits` has the list of each split.
     """
 
     def __init__(self, images: str | Path, tokens: str | Path, splits: Mapping[str, str | Path]) -> None:

@@ -27,11 +27,9 @@ class KarpathyDataset:
     The first five sentences of an image are kept, as raw text. The image id is `cocoid` if there is one and `imgid`
     otherwise; a caption's id is its `sentid`. The image lies under `images`, in `filepath` if the file gives one.
 
-    Args:
-        images: folder of the photographs, local or on S3 (for COCO the one that holds train2014 and val2014).
-        annotations: the JSON file.
-        restval: take `restval` into `train`; without it COCO has the 82,783 images of UniVSE and VSE++'s first tables.
-        instances: COCO's instances JSON files, which label objects: of all splits that are asked for labels.
+    For COCO `images`, local or on S3, holds train2014 and val2014. With `restval` it is taken into `train`; without it
+    COCO has the 82,783 images of UniVSE and VSE++'s first tables. `instances` are COCO's JSON files that label objects,
+    of all splits that are asked for labels.
     """
 
     def __init__(

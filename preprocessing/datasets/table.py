@@ -39,16 +39,10 @@ class TableDataset:
 
     An image's id is its value in the table; a caption's is ``IMAGE#N``. Memory holds the captions of a table.
 
-    Args:
-        tables: split -> path or ``s3://`` address of a ``.csv``, ``.tsv`` or ``.jsonl`` (also ``.gz``) or ``.parquet``;
-            or a share, ``10 %``, of the images of the first split that has a table. An image belongs to a share or not
-            by a hash of its id and the seed: a table that grows moves none to another split.
-        images: folder, local or ``s3://bucket/folder``, that the images are relative to, by default that of their
-            table; absolute paths and ``s3://`` addresses need none.
-        image_column: name of the images' column.
-        caption_column: name of the captions' column, or of several.
-        share_seed: another one, other images in the shares.
-        split_column: name of a column with the split of each row, of tables that hold several.
+    `tables` has for each split a path or ``s3://`` address, or a share, ``10 %``, of the images of the first split that
+    has a table. An image belongs to a share or not by a hash of its id and the seed: a table that grows moves none to
+    another split. Images are relative to the folder `images`, local or ``s3://bucket/folder``, by default that of their
+    table; absolute paths and ``s3://`` addresses need none. `split_column` has the split of each row.
     """
 
     def __init__(

@@ -14,13 +14,9 @@ from preprocessing.reading import damage_as
 
 SOURCES = "the hub id unc-nlp/frcnn-vg-finetuned, or a local path to its model.safetensors or pytorch_model.bin"
 
-# The moves of a box are learnt in units of a tenth and a fifth of these (Fast R-CNN's released code).
-BOX_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
-
 _FILES = ("model.safetensors", "pytorch_model.bin")
 _ANCHORS = "proposal_generator.anchor_generator.cell_anchors.0"
 _RPN = "proposal_generator.rpn_head"
-_BOX = "roi_heads.box_predictor"
 # Tensors of the training, and of pixels that are not scaled here.
 _UNUSED = ("num_batches_tracked", "pixel_mean", "pixel_std")
 
