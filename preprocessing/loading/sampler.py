@@ -49,6 +49,8 @@ class BatchSampler:
         if kept is not None:
             num_samples = len(kept)
             shard_samples = np.diff(np.searchsorted(kept, np.cumsum([0, *shard_samples]))).tolist()
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if num_samples < batch_size:
             raise ValueError(f"{num_samples} samples do not fill a batch of {batch_size}: lower batch_size or add data")
         self._window = window
@@ -73,6 +75,8 @@ class BatchSampler:
 
     def batch(self, epoch: int, step: int) -> npt.NDArray[np.int64]:
         """Return the sample indices of one global batch, in order."""
+        if not 0 <= step < self.steps_per_epoch:
+            raise ValueError(f"an epoch has the steps 0 to {self.steps_per_epoch - 1}, got {step}")
         start = step * self.num_samples // self.steps_per_epoch
         stop = (step + 1) * self.num_samples // self.steps_per_epoch
         parts = []

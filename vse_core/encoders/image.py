@@ -54,6 +54,9 @@ class FeatureEncoder(nn.Module):
             treat every dimension alike (``max``, ``mean``, ``kmax``, ``gpo``): the released MV-VSE code, not the paper.
         dropout: share of the projected values that training leaves out (0.2 in HGR's code, over which VSE-infinity ran
             its video experiments).
+
+    Raises:
+        ValueError: ``norm_rows`` is ``padded`` without an MLP, or there is an MLP with several projections.
     """
 
     def __init__(
@@ -68,6 +71,10 @@ class FeatureEncoder(nn.Module):
         center: bool = False,
     ) -> None:
         super().__init__()
+        if norm_rows == "padded" and not mlp:
+            raise ValueError("norm_rows='padded' has no effect without the MLP, which holds the batch norm")
+        if projections < 1 or (projections > 1 and mlp):
+            raise ValueError(f"projections must be at least 1, and 1 with the MLP; got {projections} with mlp={mlp}")
         self.feature_dim = feature_dim
         self.center = Center(feature_dim, center)
         self.projections = projections

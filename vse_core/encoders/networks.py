@@ -89,6 +89,8 @@ def resolve_pixels(
     if isinstance(pixels, Mapping):
         return dict(pixels)
     if pixels is not None:
+        if pixels not in PIXELS:
+            raise ValueError(f"there is no normalisation {pixels!r} of pixels; there are {', '.join(PIXELS)}")
         return PIXELS[pixels]
     if isinstance(architecture, str):
         return PIXELS["caffe" if architecture.endswith("_caffe") else "imagenet"]

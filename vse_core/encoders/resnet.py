@@ -41,6 +41,8 @@ class GridResNet(ResNet):
     """
 
     def __init__(self, name: str) -> None:
+        if name not in TOPOLOGIES:
+            raise ValueError(f"there is no ResNet {name!r}; there are {', '.join(RESNETS)}")
         blocks, groups, width = TOPOLOGIES[name]
         super().__init__(Bottleneck, list(blocks), groups=groups, width_per_group=width)
         del self.avgpool, self.fc

@@ -126,6 +126,8 @@ def _towers(
 def _with_pooling(embed_dim: int, side: dict[str, Any]) -> dict[str, Any]:
     """Return the options of an encoder: those of a side, with its aggregators built."""
     options = {key: value for key, value in side.items() if key not in ("name", "views")} | {"embed_dim": embed_dim}
+    if side.get("views", 1) > 1 and side.get("projections", 1) > 1:
+        raise ValueError("views are several aggregators or several projections, not both: give one of the two")
     if side.get("pooling") is not None:
         options["pooling"] = build_views(side.get("views", 1), dim=embed_dim, **side["pooling"])
     return options

@@ -39,6 +39,8 @@ class AdaptivePooling(Pooling):
         self.linear = None if token_share == 0 else _token_layer(dim, variant)
         self.balance = nn.Linear(dim, 1, bias=variant != "paper") if token_share == "learned" else None
         if self.balance is None:
+            if token_share != "random" and (isinstance(token_share, str) or not 0 <= token_share <= 1):
+                raise ValueError(f"token_share must be learned, random, or a number from 0 to 1; got {token_share!r}")
             share = torch.rand(()) if token_share == "random" else torch.tensor(float(token_share))
             self.register_buffer("token_share", share)
 

@@ -116,6 +116,8 @@ class RankCodes(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
+        if dim % 2:
+            raise ValueError(f"position_dim must be even (sine and cosine pairs), got {dim}")
         self.dim = dim
         self.register_buffer("held", rank_codes(HELD, dim), persistent=False)
 

@@ -145,3 +145,10 @@ def test_what_is_left_out_leaves_the_order_of_a_split_without_it(
         assert (sampler.total, sampler.num_samples) == (samples, len(kept))
         for step in range(without.steps_per_epoch):
             assert sampler.batch(1, step).tolist() == kept[without.batch(1, step)].tolist()
+
+
+def test_batches_and_steps_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="batch_size"):
+        BatchSampler(3, 0, seed=0)
+    with pytest.raises(ValueError, match="steps 0 to 1"):
+        BatchSampler(10, 5, seed=0).batch(0, 2)

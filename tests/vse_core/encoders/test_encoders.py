@@ -166,3 +166,10 @@ def test_dropout_is_of_what_is_pooled_and_of_the_words_and_only_in_training():
     torch.testing.assert_close(found, unit_length(states.mean(dim=1)))
     for module, inputs in ((encoder.eval(), (features, lengths)), (texts.eval(), (tokens, torch.tensor([4, 4])))):
         torch.testing.assert_close(module(*inputs), module(*inputs), rtol=0, atol=0)
+
+
+def test_options_that_do_not_go_together_are_refused() -> None:
+    with pytest.raises(ValueError, match="no effect without the MLP"):
+        FeatureEncoder(5, 8, build_pooling("mean", 8), mlp=False, norm_rows="padded")
+    with pytest.raises(ValueError, match="1 with the MLP; got 2 with mlp=True"):
+        FeatureEncoder(5, 8, build_pooling("max", 8), projections=2)

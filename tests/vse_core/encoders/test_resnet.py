@@ -103,3 +103,8 @@ def test_released_names(caffe: nn.Module) -> None:
     renamed = from_released(released)
     assert renamed.keys() == caffe.state_dict().keys()
     assert all(torch.equal(renamed[name], tensor) for name, tensor in caffe.state_dict().items())
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(ValueError, match="resnet101_caffe"):
+        GridResNet("resnet18")

@@ -131,3 +131,9 @@ def test_initialisation_is_that_of_the_release():
     assert linear.bias.eq(0).all()
     assert linear.weight.abs().max() <= (6 / 512) ** 0.5
     torch.testing.assert_close(linear.weight.std(), torch.tensor((2 / 512) ** 0.5), rtol=0.02, atol=0)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, "half"])
+def test_shares_that_cannot_be_are_refused(share: float | str) -> None:
+    with pytest.raises(ValueError, match="token_share must be learned, random, or a number from 0 to 1"):
+        AdaptivePooling(5, token_share=share)

@@ -79,3 +79,8 @@ def test_half_precision_parameters_still_give_weights_that_sum_to_one(module: Ge
     weights = module.to(dtype).coefficients(torch.tensor([9, 4]))
     torch.testing.assert_close(weights.sum(dim=1), torch.ones(2))
     torch.testing.assert_close(weights, expected, atol=0.02, rtol=0)
+
+
+def test_an_odd_code_width_is_refused() -> None:
+    with pytest.raises(ValueError, match="position_dim must be even"):
+        GeneralizedPooling(position_dim=31)
