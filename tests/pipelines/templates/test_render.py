@@ -14,7 +14,9 @@ from tests.pipelines.templates.tags import render_block, tags
 
 
 def page(title: str, state: str, **sections: str) -> str:
-    return render("report.html", title=title, state=state, stages=[(EVIL, "done", EVIL)], sections=sections)
+    return render(
+        "report.html", title=title, state=state, stages=[(EVIL, "done", EVIL)], sections=sections, address=EVIL
+    )
 
 
 def test_texts_are_escaped_wherever_they_stand() -> None:
