@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipelines.registry.registration import register_bundle
-from pipelines.retrieval import confidence, search
+from pipelines.retrieval import search, search_model
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.options import default_tracking_uri
 from pipelines.retrieval.search_model import load_search_model
@@ -82,11 +82,11 @@ def test_a_name_that_is_not_utf_8_is_spelt_out(place: Place, tmp_path: Path) -> 
 def test_images_and_captions_find_themselves_first(place: Place) -> None:
     model = load_search_model(str(place.bundle), "unused")
     for record in model.gallery.records:
-        hits = model.search(record.image_uri, "image", 2, "images")
+        hits = model.answer(record.image_uri, "image", 2, "images").hits
         assert hits[0].item_id == record.image_id
         assert hits[0].similarity == pytest.approx(1.0, abs=1e-3)
     _, caption = model.gallery.captions[7]
-    assert model.search(caption.text, "text", 1, "captions")[0].caption == caption.text
+    assert model.answer(caption.text, "text", 1, "captions").hits[0].caption == caption.text
 
 
 def test_a_search_corrects_hubs_and_shows_cosines(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_search_corrects_hubs_and_shows_cosines(tmp_path: Path) -> None:
     scores_B = cosines_B - 0.1 * (bank_MB / 0.1).exp().sum(dim=0).log()
     order = scores_B.argsort(descending=True)
     assert order.tolist() != cosines_B.argsort(descending=True).tolist()
-    hits = model.search("a red ring", "text", 6, "images")
+    hits = model.answer("a red ring", "text", 6, "images").hits
     assert [hit.item_id for hit in hits] == [model.gallery.records[image].image_id for image in order]
     assert [hit.similarity for hit in hits] == pytest.approx(cosines_B[order].tolist(), abs=1e-5)
 
@@ -116,19 +116,19 @@ def test_hits_have_the_confidence_of_the_softmax_over_the_gallery(
     scores_B = (model.gallery.images_BKD[:, 0] @ query_D) - biases.images_B
     shares = (scores_B / correction.calibrations["images"].temperature).softmax(dim=0).sort(descending=True).values
     for k in (1, 4, 6):
-        confidences = [hit.confidence for hit in model.search("a red ring", "text", k, "images")]
+        confidences = [hit.confidence for hit in model.answer("a red ring", "text", k, "images").hits]
         assert confidences == pytest.approx(shares[:k].tolist(), abs=1e-4)
     image_KD = model.embedder.embed_images(["scene://0/2"])[0]
     scores_C = (image_KD @ model.gallery.texts_CD.T)[0] - biases.texts_C
     share = float((scores_C / correction.calibrations["captions"].temperature).softmax(dim=0).max())
     own = len(scores_C) / 6
-    first = model.search("scene://0/2", "image", 1, "captions")[0]
+    first = model.answer("scene://0/2", "image", 1, "captions").hits[0]
     assert first.confidence == pytest.approx(1 - (1 - share) ** own, abs=1e-4)
-    assert model.search("scene://0/2", "image", 1, "images")[0].confidence is None
+    assert model.answer("scene://0/2", "image", 1, "images").hits[0].confidence is None
 
     # A third of the items stands for all.
-    monkeypatch.setattr(confidence, "_SAMPLE", 2)
-    sampled = load_search_model(str(bundle), "unused").search("a red ring", "text", 2, "images")
+    monkeypatch.setattr(search_model, "_SAMPLE", 2)
+    sampled = load_search_model(str(bundle), "unused").answer("a red ring", "text", 2, "images").hits
     assert sum(hit.confidence or 2 for hit in sampled) < 1
     capsys.readouterr()
     assert run(["--model", str(bundle), "a red ring", "--min-confidence", "0.999"]) == 0

@@ -42,7 +42,7 @@ def test_a_text_finds_images_that_are_shown_by_their_ids(client: TestClient, sea
     answer = client.post("/search", json={"text": "a red ring", "k": 3})
     assert answer.status_code == 200
     body = answer.json()
-    expected = search_model.search("a red ring", "text", 3, "images")
+    expected = search_model.answer("a red ring", "text", 3, "images").hits
     assert [result["id"] for result in body["results"]] == [hit.item_id for hit in expected]
     assert [result["similarity"] for result in body["results"]] == [round(hit.similarity, 4) for hit in expected]
     assert "scene://" not in answer.text
