@@ -69,7 +69,7 @@ def make_trainer(
     texts = [caption["text"] for meta in train.reader.metas() for caption in meta["captions"]]
     out.mkdir(exist_ok=True)
     if not prepared:
-        Pools.build(graphs, 1, 1, 1).save(out / Pools.FEATURE_MEAN)
+        Pools.build(graphs, 1, 1, 1).save(out / Pools.FILE)
     if config.loss.name == "vse_c" and not prepared:
         entries = [
             Adversarial(
