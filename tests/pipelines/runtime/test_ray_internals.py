@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pipelines.runtime import ray_internals
 
 CHOSEN = """
 import importlib
+import logging
 import os
 import ray
 from pipelines.runtime import ray_internals
@@ -70,17 +72,21 @@ def test_the_file_with_the_token_is_its_owners_alone(tmp_path: Path, before: str
     assert run.stdout.split()[-1] == "0o100600"
 
 
-def test_a_default_is_not_warned_of_and_its_opposite_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_default_is_not_warned_of_and_its_opposite_is(monkeypatch: pytest.MonkeyPatch) -> None:
     setup = importlib.import_module("ray._private.authentication.authentication_token_setup")
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", records.append)
+    # Other tests may have started Ray in this process, which sets up its loggers.
+    for name, value in {"filters": [], "handlers": [handler], "level": logging.INFO, "disabled": False}.items():
+        monkeypatch.setattr(setup.logger, name, value)
     setup._warn_token_auth_enabled()
-    assert len(caplog.messages) == 1
+    assert len(records) == 1
     ray_internals.quiet_token_notice()
-    try:
-        setup._warn_token_auth_enabled()
-        setup._warn_token_auth_disabled()
-    finally:
-        setup.logger.removeFilter(ray_internals._is_no_token_notice)
-    assert [message.partition(" for")[0] for message in caplog.messages[1:]] == ["Token authentication is disabled"]
+    setup._warn_token_auth_enabled()
+    setup._warn_token_auth_disabled()
+    told = [record.getMessage().partition(" for")[0] for record in records[1:]]
+    assert told == ["Token authentication is disabled"]
 
 
 def test_ray_serve_reads_the_settings_when_it_is_imported() -> None:
