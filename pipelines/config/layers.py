@@ -28,6 +28,7 @@ REMOVED: dict[str, Any] = {
     "training.view_dropout": 0,
     "training.profile_steps": 0,
     "features.shard_mb": None,
+    "training.checkpoint_steps": 100,
     "training.chunk_size": None,
     "training.compile": False,
     "training.ema_decay": None,
