@@ -105,7 +105,7 @@ def current_version(reference: str, tracking_uri: str) -> tuple[str, str]:
     if alias is None:
         if CHAMPION in aliases:
             return f"{name}/{aliases[CHAMPION]}", "the champion"
-        return f"{name}/{max(versions)}", "the newest version, as there is no champion"
+        return f"{name}/{max(versions)}", "the newest version, as the model has no champion"
     if alias not in aliases:
         known = ", ".join(sorted(aliases)) or "none"
         raise RegistryError(f"model {name!r} has no alias {alias!r}; its aliases: {known}")

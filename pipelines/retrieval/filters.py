@@ -144,7 +144,7 @@ class _Condition:
         name = self._names[int(node.id[1:])]
         if name not in self._table.column_names:
             known = ", ".join(f"{name} ({kind})" for name, kind in column_types(self._table).items())
-            raise FilterError(f"there is no column {name!r}; the gallery has {known}")
+            raise FilterError(f"no column {name!r}; the gallery has {known}")
         return name, self._table[name].combine_chunks()
 
     def _value(self, name: str, kind: pa.DataType, node: ast.expr) -> pa.Scalar:

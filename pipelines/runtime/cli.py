@@ -119,9 +119,7 @@ def file_or_packaged(folder: str) -> Callable[[str], Path]:
         if text not in there:
             close = difflib.get_close_matches(text, there, n=1)
             meant = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(there)}"
-            raise argparse.ArgumentTypeError(
-                f"there is no file {text[:80]!r}, and none of that name in the package{meant}"
-            )
+            raise argparse.ArgumentTypeError(f"no file {text[:80]!r} here, nor in the package{meant}")
         return there[text]
 
     return read

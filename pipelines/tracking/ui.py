@@ -24,7 +24,7 @@ def main() -> None:
     if not uri.startswith("sqlite:"):
         raise StageError(f"MLflow runs at {uri} already: open that address")
     if not database.is_file():
-        raise StageError(f"there are no runs in {database} yet: {command('full')} makes the first")
+        raise StageError(f"{database} has no runs yet: {command('full')} makes the first")
     say(f"{PAGES.replace('5000', str(options.port))}/#/experiments?{TRAINING_VIEW} (end with Ctrl-C)")
     served = {"--port": options.port, "--workers": 1, "--backend-store-uri": uri}
     served["--default-artifact-root"] = database.with_name("mlartifacts")

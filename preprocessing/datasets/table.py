@@ -250,7 +250,7 @@ def require_table(path: str | Path, what: str) -> str:
     if not is_s3(address):
         address = str(require_file(path, what))
     elif open_storage(folder_of(address)).find(address.rpartition("/")[2]) is None:
-        raise DatasetError(f"{what}: there is no object {address}; correct the address")
+        raise DatasetError(f"{what}: {address} does not exist; correct the address")
     if not is_table(address):
         raise DatasetError(f"{address} is not a table: .csv, .tsv, .jsonl (all also .gz) and .parquet are read")
     return address

@@ -108,7 +108,7 @@ function add(found) {
   if (shown) list.children[shown]?.querySelector("button")?.focus();
 }
 
-// A bar as long as the hit is sure; by its similarity if there is no confidence.
+// A bar as long as the hit is sure; without a confidence, as long as it is similar.
 function score(result) {
   const { confidence, similarity } = result;
   const bar = make("span");

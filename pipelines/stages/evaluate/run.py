@@ -12,7 +12,7 @@ from pipelines.tracking import Tracker
 
 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
-    """Evaluate the best checkpoint on the evaluation split; StageError if there is no trained model yet."""
+    """Evaluate the best checkpoint on the evaluation split; StageError before a model is trained."""
     best = upstream["train"].output("best")
     config.mirror.pull_folder(best)
     return evaluate_directory(config, upstream, best, stage_dir(config, upstream), tracker, may_choose=True)

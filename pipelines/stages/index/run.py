@@ -14,7 +14,7 @@ from vse_core.evaluation.recall import evaluate_retrieval
 
 
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
-    """Build the indices of images and captions, and measure approximate ones; StageError if there is no gallery yet."""
+    """Build the indices of images and captions, and measure approximate ones; StageError before a gallery is made."""
     stage = stage_dir(config, upstream)
     gallery, model = upstream["evaluate"].output(GALLERY), upstream["train"].output("best")
     config.mirror.pull(upstream["evaluate"].directory)

@@ -18,7 +18,7 @@ NAME = "parse"
 
 
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
-    """Find the shards of graphs, `outputs` by split, that are there; ConfigError if there is no such spaCy pipeline."""
+    """Find the shards of graphs, `outputs` by split, that are there; ConfigError if the spaCy pipeline is not found."""
     splits = splits_of(config, upstream)
     graphs = {split.name: split.graphs for split in splits}
     captions = sum(each.captions for each in graphs.values())

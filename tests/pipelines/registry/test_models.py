@@ -122,7 +122,7 @@ def test_bundle_and_model_are_found_by_name_and_by_directory(
 ) -> None:
     name, bundle = find_bundle("tiny", registered.uri)
     assert name == "tiny/1"
-    assert capsys.readouterr().err == "tiny: tiny/1, the newest version, as there is no champion\n"
+    assert capsys.readouterr().err == "tiny: tiny/1, the newest version, as the model has no champion\n"
     assert len(Gallery.load(bundle / "gallery").records) == IMAGES
     assert find_model("tiny@challenger", registered.uri) == ("tiny/1", bundle / "model")
     assert find_bundle(str(registered.bundle), "unused") == (str(registered.bundle), registered.bundle)
@@ -180,10 +180,10 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reference", "reason"),
     [
-        ("tiny", "the newest version, as there is no champion"),
+        ("tiny", "the newest version, as the model has no champion"),
         ("tiny/1", ""),
         ("tiny@challenger", "the challenger"),
-        ("models:/tiny", "the newest version, as there is no champion"),
+        ("models:/tiny", "the newest version, as the model has no champion"),
         ("models:/tiny/1", ""),
     ],
 )
@@ -198,9 +198,9 @@ def test_a_name_means_the_champion_and_a_newer_version_is_told(tmp_path: Path) -
     client.create_registered_model("shop")
     for number in (1, 2, 3):
         client.create_model_version("shop", str(tmp_path / str(number)), f"{number}" * 32)
-    assert current_version("shop", uri) == ("shop/3", "the newest version, as there is no champion")
+    assert current_version("shop", uri) == ("shop/3", "the newest version, as the model has no champion")
     assert newer_version("shop/1", uri) == (
-        "shop/1 is used; shop now means shop/3, the newest version, as there is no champion"
+        "shop/1 is used; shop now means shop/3, the newest version, as the model has no champion"
     )
     client.set_registered_model_alias("shop", CHAMPION, "2")
     assert current_version("shop", uri) == ("shop/2", "the champion")

@@ -46,7 +46,7 @@ def test_what_comes_with_the_package_is_used_by_its_name() -> None:
     margin = vse("configs", "margin").stdout
     assert margin == (ROOT / "pipelines/config/searches/margin.yaml").read_text()
     refused = vse("full", "--config", "flickr8", "--dry-run").stderr
-    assert "there is no file 'flickr8', and none of that name in the package; did you mean flickr8k?" in refused
+    assert "no file 'flickr8' here, nor in the package; did you mean flickr8k?" in refused
     assert "nothing of the name 'x' comes with the package" in vse("configs", "x").stderr
     named = vse("train", "--config", "flickr8k", "--dry-run", VSE_DATA="/nowhere")
     assert "there is no folder /nowhere/flickr8k/images" in named.stderr
@@ -55,5 +55,5 @@ def test_what_comes_with_the_package_is_used_by_its_name() -> None:
 
 def test_mlflows_pages_need_runs(tmp_path: Path) -> None:
     none_yet = vse("ui", VSE_WORK_DIR=str(tmp_path)).stderr
-    assert none_yet == f"error: there are no runs in {tmp_path}/mlflow.db yet: vse full makes the first\n"
+    assert none_yet == f"error: {tmp_path}/mlflow.db has no runs yet: vse full makes the first\n"
     assert "MLflow runs at http://host:5000 already" in vse("ui", "--tracking-uri", "http://host:5000").stderr
