@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
+from pipelines.runtime.commands import command
 from pipelines.schema.fields import default_work_dir
 from preprocessing.storage.redaction import SecretAddress
 
@@ -22,7 +23,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--model", help=MODELS)
     galleries = "a gallery of your own images (the command index, --name), searched with the model that embedded it"
-    which.add_argument("--gallery", type=lambda name: str(gallery_folder(name)), dest="model", help=galleries)
+    which.add_argument("--gallery", type=_existing, dest="model", help=galleries)
     add_tracking_option(parser)
 
 
@@ -44,3 +45,12 @@ def gallery_folder(name: str) -> Path:
             f"{name[:99]!r} cannot name a gallery: use at most 100 letters, digits, '_', '-' and '.'"
         )
     return default_work_dir() / "galleries" / name
+
+
+def _existing(name: str) -> str:
+    folder = gallery_folder(name)
+    if not folder.is_dir():
+        known = ", ".join(sorted(path.name for path in folder.parent.glob("[!.]*"))) or "none yet"
+        made = command("index", "--images", "FOLDER", "--name", name)
+        raise argparse.ArgumentTypeError(f"no gallery {name!r} in {folder.parent} ({known}); {made} makes it")
+    return str(folder)

@@ -224,3 +224,12 @@ def test_the_default_address_follows_the_work_directory(monkeypatch: pytest.Monk
     assert default_tracking_uri() == "sqlite:////some/where/mlflow.db"
     monkeypatch.delenv("VSE_WORK_DIR")
     assert default_tracking_uri() == f"sqlite:///{Path.home()}/vse-work/mlflow.db"
+
+
+def test_a_misspelt_gallery_is_told_with_those_that_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VSE_WORK_DIR", str(tmp_path))
+    (tmp_path / "galleries" / "holiday").mkdir(parents=True)
+    assert run(["--gallery", "holidy", "a ring"]) != 0
+    assert f"no gallery 'holidy' in {tmp_path}/galleries (holiday); " in capsys.readouterr().err
