@@ -26,19 +26,19 @@ Files = Mapping[str, Figure | bytes]
 class PaperFigure:
     """A figure of a paper: the function that draws it, whose docstring is its title, and what this function takes.
 
-    These are a model, several, a model and the configuration, a model and queries, or the configuration and a search.
-    It returns `Files`; of a search one figure.
+    These are a model, several, a model and the configuration, a model and queries or a sentence encoder, or the
+    configuration and a search. It returns `Files`; of a search one figure.
     """
 
     draw: Callable[..., Any]
-    takes: Literal["model", "models", "config", "queries", "search"] = "model"
+    takes: Literal["model", "models", "config", "queries", "encoder", "search"] = "model"
 
 
 FIGURES = {
     "gpo-coefficients": PaperFigure(of_models.gpo_coefficients),
     "kmax-grid": PaperFigure(of_searches.grid, "search"),
     "search-rows": PaperFigure(of_searches.rows, "search"),
-    "caption-similarity": PaperFigure(of_models.caption_similarity),
+    "caption-similarity": PaperFigure(of_models.caption_similarity, "encoder"),
     "view-diversity": PaperFigure(of_searches.view_diversity, "search"),
     "view-attention": PaperFigure(of_models.view_attention),
     "top-5": PaperFigure(of_models.top_5, "config"),
@@ -57,8 +57,8 @@ def draw(figure: PaperFigure, config: PipelineConfig, options: argparse.Namespac
     models = [RegisteredModel(reference, config.tracking_uri) for reference in options.model]
     if figure.takes == "models":
         files: Files = figure.draw(models)
-    elif figure.takes == "queries":
-        files = figure.draw(models[0], options.query)
+    elif figure.takes in ("queries", "encoder"):
+        files = figure.draw(models[0], getattr(options, figure.takes))
     else:
         files = figure.draw(models[0]) if figure.takes == "model" else figure.draw(models[0], config)
     return files
@@ -110,5 +110,8 @@ def _parser() -> argparse.ArgumentParser:
             child.add_argument("--model", required=True, nargs=1, metavar="MODEL", help=known)
         if figure.takes == "queries":
             queries = "text to search with (repeatable; default: the paper's)"
-            child.add_argument("--query", action="append", default=[], metavar="TEXT", help=queries)
+            child.add_argument("--query", action="append", default=[], dest="queries", metavar="TEXT", help=queries)
+        elif figure.takes == "encoder":
+            encoders = "hf: and a folder or name of a sentence encoder (default: the model's own captions)"
+            child.add_argument("--encoder", metavar="ENCODER", help=encoders)
     return parser

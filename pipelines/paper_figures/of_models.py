@@ -17,11 +17,14 @@ from pipelines.paper_figures.registered_model import RegisteredModel
 from pipelines.retrieval.gallery import Gallery, with_photographs
 from pipelines.retrieval.hits import contact_sheet, own_queries
 from pipelines.runtime.stage import StageError
+from pipelines.schema.weights import PRETRAINED
 from preprocessing.features.images import load_image
+from vse_core.digests import first_line
 from vse_core.evaluation.nearest import top_k
 from vse_core.evaluation.relevance_plots import plot_relevance, plot_retrieved
 from vse_core.evaluation.unified import relevance
 from vse_core.evaluation.views import caption_similarities, chosen_views, plot_caption_similarity
+from vse_core.hub import require_on_hub
 
 _IMAGES = 4
 _RETRIEVED = 3
@@ -41,17 +44,34 @@ def gpo_coefficients(registered: RegisteredModel) -> dict[str, Figure]:
     return {f"{name}.png": figure for name, figure in figures.items()}
 
 
-def caption_similarity(registered: RegisteredModel) -> dict[str, Figure]:
+def caption_similarity(registered: RegisteredModel, encoder: str | None = None) -> dict[str, Figure]:
     """Draw the similarities of the captions of an image (MV-VSE, figure 2).
 
-    Differs from the paper: the captions' embeddings are the model's own, not Sentence-BERT's.
+    The captions' embeddings are the model's own, or those of a sentence encoder, as the paper takes Sentence-BERT's.
     """
     gallery = registered.gallery
-    same_P, other_P = caption_similarities(gallery.texts_CD, image_of(gallery))
+    texts_CD = gallery.texts_CD if encoder is None else _sentence_vectors(encoder, gallery)
+    same_P, other_P = caption_similarities(texts_CD, image_of(gallery))
     if not len(same_P):
         raise StageError(f"{registered.name}: no image of its gallery has two captions to compare")
-    title = f"Captions of {gallery.records[0].split}, as {registered.name} embeds them"
+    title = f"Captions of {gallery.records[0].split}, as {encoder or registered.name} embeds them"
     return {"caption_similarity.png": plot_caption_similarity(same_P, other_P, title)}
+
+
+def _sentence_vectors(encoder: str, gallery: Gallery) -> Tensor:
+    """Embed a gallery's captions with a model of sentence-transformers: unit vectors (C, D)."""
+    from sentence_transformers import SentenceTransformer  # takes seconds, and is in an extra
+
+    weights = encoder.removeprefix(PRETRAINED)
+    try:
+        require_on_hub(weights)
+        sentences = SentenceTransformer(weights, device="cpu")
+    except (OSError, ValueError) as error:
+        raise StageError(f"--encoder {encoder}: {first_line(error)}") from error
+    texts = [caption.text for _, caption in gallery.captions]
+    options = {"normalize_embeddings": True, "convert_to_tensor": True, "show_progress_bar": True}
+    texts_CD: Tensor = sentences.encode(texts, **options)
+    return texts_CD
 
 
 def view_attention(registered: RegisteredModel) -> dict[str, Figure]:

@@ -1,4 +1,4 @@
-"""The published results: recalls by system, features, text encoder and protocol, as the papers print them."""
+"""The published results: figures by system, features, text encoder and protocol, as the papers print them."""
 
 import csv
 from dataclasses import dataclass
@@ -7,14 +7,22 @@ from pathlib import Path
 from vse_core.evaluation.protocols import RECALLS, VIDEO_PROTOCOLS
 
 _FILE = Path(__file__).with_name("published.csv")
-_CXC_RECALLS = tuple(f"{way}_{recall}" for way in ("i2t", "t2i", "t2t", "i2i") for recall in ("r01", "r05"))
-# Recalls are printed with one decimal, so the sum of six of them is off by at most 6 * 0.05.
-_ROUNDING = 0.3
+_KINDS = ("objects", "attributes", "relations", "detected_objects")
+# UniVSE's tables 2, 3 and 4, and Crisscrossed Captions; of other protocols the papers print recalls both ways.
+_FIGURES = {
+    "cxc": tuple(f"{way}_{recall}" for way in ("i2t", "t2i", "t2t", "i2i") for recall in ("r01", "r05")),
+    "attack": tuple(f"{kind}_{at}" for kind in ("object", "attribute", "relation") for at in ("r01", "r05", "r10")),
+    "components": tuple(f"{kind}_map" for kind in _KINDS),
+    "dependencies": tuple(f"{kind}_accuracy" for kind in ("attributes", "relations")),
+}
+_SUMS = {"attack": "total", "components": "sum"}
+# Figures are printed with one decimal at least, so each adds at most 0.05 to the error of their sum.
+_ROUNDING = 0.05
 
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A row of a paper's table: `recalls` in per cent in the order of `recall_names`, `rsum` as it is printed.
+    """A row of a paper's table: `figures` in per cent in the order of `figure_names`, their sum as it is printed.
 
     `protocol` is a name of the evaluation's protocols, `text` the text encoder, `source` the paper. None is a figure
     that the paper does not print.
@@ -24,17 +32,22 @@ class PublishedRow:
     features: str
     text: str
     protocol: str
-    recalls: tuple[float | None, ...]
-    rsum: float | None
+    figures: tuple[float | None, ...]
+    printed_sum: float | None
     source: str
     remark: str
 
 
-def recall_names(protocol: str) -> tuple[str, ...]:
-    """Return the metrics that the papers print of a protocol: recalls at 1, 5 and 10 both ways, of CxC four ways."""
+def figure_names(protocol: str) -> tuple[str, ...]:
+    """Return the metrics that the papers print of a protocol: recalls at 1, 5 and 10 both ways of retrieval."""
     if protocol in VIDEO_PROTOCOLS:
         return tuple(name.replace("i", "v") for name in RECALLS)
-    return _CXC_RECALLS if protocol == "cxc" else RECALLS
+    return _FIGURES.get(protocol, RECALLS)
+
+
+def sum_name(protocol: str) -> str:
+    """Return the metric that adds those of a protocol up."""
+    return _SUMS.get(protocol, "rsum")
 
 
 def published_rows(protocol: str) -> list[PublishedRow]:
@@ -44,15 +57,10 @@ def published_rows(protocol: str) -> list[PublishedRow]:
 
 
 def _row(entry: dict[str, str]) -> PublishedRow:
-    # The file has the columns of videos under the names of images.
-    recalls = tuple(_figure(entry[name.replace("v", "i")]) for name in recall_names(entry["protocol"]))
-    rsum, remark = _figure(entry["printed_rsum"]), entry["remark"]
-    found = [recall for recall in recalls if recall is not None]
-    if rsum is not None and len(found) == len(RECALLS) and abs(sum(found) - rsum) > _ROUNDING:
-        remark = "; ".join(filter(None, [f"its recalls add up to {sum(found):.1f}", remark]))
+    figures = tuple(None if figure == "-" else float(figure) for figure in entry["figures"].split(" "))
+    found = [figure for figure in figures if figure is not None]
+    printed, remark = float(entry["printed_sum"]) if entry["printed_sum"] else None, entry["remark"]
+    if printed is not None and len(found) == len(figures) and abs(sum(found) - printed) > _ROUNDING * len(figures):
+        remark = "; ".join(filter(None, [f"its figures add up to {sum(found):.1f}", remark]))
     names = entry["system"], entry["features"], entry["text"], entry["protocol"]
-    return PublishedRow(*names, recalls, rsum, entry["source"], remark)
-
-
-def _figure(text: str) -> float | None:
-    return float(text) if text else None
+    return PublishedRow(*names, figures, printed, entry["source"], remark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from mlflow import MlflowClient
-from transformers import ResNetConfig, ViTConfig
+from transformers import AutoModel, AutoTokenizer, ResNetConfig, ViTConfig
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.inference.embedder import write_extractor
@@ -24,6 +25,7 @@ from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets import Caption, Record
 from preprocessing.features import TINY_RESNET
 from tests.pipelines.tiny_bundle import IMAGES, write_tiny_bundle
+from tests.pipelines.training.test_text_encoders import write_bert
 from vse_core.digests import write_digests
 from vse_core.models import build_model
 
@@ -158,6 +160,28 @@ def test_coefficients_of_any_image_encoder(
     (figure,) = of_models.gpo_coefficients(RegisteredModel(str(tmp_path), config)).values()
     lines = [line for line in figure.axes[0].get_lines() if len(line.get_xdata()) > 2]
     assert [len(line.get_xdata()) for line in lines] == [round(0.8 * size), size]
+
+
+def test_captions_are_compared_as_a_sentence_encoder_embeds_them(
+    bundle: Path, config: PipelineConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sentence-BERT is the mean of a BERT's last states: computed here with transformers alone."""
+    weights = write_bert(tmp_path / "bert")
+    bert, tokenizer = AutoModel.from_pretrained(weights).eval(), AutoTokenizer.from_pretrained(weights)
+    registered = RegisteredModel(str(bundle), config.tracking_uri)
+    images: dict[int, list[torch.Tensor]] = {}
+    for image, caption in registered.gallery.captions:
+        with torch.no_grad():
+            pieces = tokenizer(caption.text, return_tensors="pt", truncation=True, max_length=20)
+            mean = bert(**pieces).last_hidden_state[0].mean(dim=0)
+        images.setdefault(image, []).append(mean / mean.norm())
+    naive = [float(a @ b) for vectors in images.values() for a, b in itertools.combinations(vectors, 2)]
+    drawn: list[list[float]] = []
+    monkeypatch.setattr(of_models, "plot_caption_similarity", lambda same_P, *_: drawn.append(same_P.tolist()))
+    of_models.caption_similarity(registered, f"hf:{weights}")
+    assert drawn[0] == pytest.approx(naive, abs=1e-5)
+    with pytest.raises(StageError, match="--encoder hf:no/where: there is no folder"):
+        of_models.caption_similarity(registered, "hf:no/where")
 
 
 def test_a_query_that_cannot_be_embedded_is_named(bundle: Path, config: PipelineConfig) -> None:

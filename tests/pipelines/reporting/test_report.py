@@ -14,7 +14,7 @@ from pipelines.reporting import published
 from pipelines.reporting.configuration import differences
 from pipelines.reporting.data import data
 from pipelines.reporting.galleries import best_queries, galleries, worst_queries
-from pipelines.reporting.published import published_rows, recall_names
+from pipelines.reporting.published import figure_names, published_rows
 from pipelines.reporting.results import results
 from pipelines.reporting.run import Run
 from pipelines.reporting.write import section_html, write_report
@@ -128,7 +128,7 @@ def test_videos_and_crisscrossed_captions_have_tables_of_their_own(
 ) -> None:
     config, plans = finished_run(tmp_path)
     plain = dict.fromkeys(RECALLS, 50.04) | {"rsum": 300.24}
-    named = {f"{protocol}/{name}": 40.0 for name in recall_names(protocol)}
+    named = {f"{protocol}/{name}": 40.0 for name in figure_names(protocol)}
     write_manifest(plans["evaluate"].directory, {"metrics": plain | named})
     settings = config.evaluation.model_copy(update={"protocols": ("retrieval", protocol)})
     section = section_html(results, Run(config.model_copy(update={"evaluation": settings}), plans))
@@ -141,17 +141,42 @@ def test_videos_and_crisscrossed_captions_have_tables_of_their_own(
 
 def test_published_rows_are_of_known_protocols_and_tell_sums_that_do_not_add_up() -> None:
     found = 0
-    for protocol in (*RETRIEVAL_PROTOCOLS, *VIDEO_PROTOCOLS, "cxc"):
+    for protocol in (*RETRIEVAL_PROTOCOLS, *VIDEO_PROTOCOLS, "cxc", "attack", "components", "dependencies"):
         for row in published_rows(protocol):
             found += 1
-            if protocol != "cxc" and None not in row.recalls:
-                adds_up = abs(sum(row.recalls) - row.rsum) < 0.31
-                assert ("its recalls add up to" in row.remark) is not adds_up, row
+            assert len(row.figures) == len(figure_names(protocol)), row
+            if row.printed_sum is not None and None not in row.figures:
+                adds_up = abs(sum(row.figures) - row.printed_sum) < 0.31
+                assert ("its figures add up to" in row.remark) is not adds_up, row
     assert found == len(Path(published.__file__).with_suffix(".csv").read_text().splitlines()) - 1
-    assert [row.remark.partition(";")[0] for row in published_rows("flickr30k_1k") if row.rsum == 524.7] == [
-        "its recalls add up to 519.2"
+    assert [row.remark.partition(";")[0] for row in published_rows("flickr30k_1k") if row.printed_sum == 524.7] == [
+        "its figures add up to 519.2"
     ]
     assert published_rows("flickr8k_1k") == []
+
+
+def test_univses_tables_have_a_row_for_each_part_of_its_captions(tmp_path: Path) -> None:
+    """What was not measured, as attacks on captions without a relation, is an empty cell."""
+    config, plans = finished_run(tmp_path)
+    plain = dict.fromkeys(RECALLS, 50.04) | {"rsum": 300.24}
+    parts = {f"attack_{part}/object_r01": 30.0 for part in ("sentences", "objects", "attributes", "relations")}
+    own = {"attack/object_r01": 45.0, "attack/total": 45.0, "components/objects_map": 39.5, "components/sum": 39.5}
+    write_manifest(plans["evaluate"].directory, {"metrics": {**plain, **own, **parts}})
+    settings = EvaluationConfig(protocols=("retrieval", "attack", "components"))
+    assert "COCO" not in section_html(results, Run(config.model_copy(update={"evaluation": settings}), plans))
+    settings = settings.model_copy(update={"first_images": 1000})
+    section = section_html(results, Run(config.model_copy(update={"evaluation": settings}), plans))
+    attack, components = (
+        section.partition(title)[2].partition("</table>")[0] for title in ("under attack", "that find")
+    )
+    assert re.findall("<th[^>]*>(.*?)</th", attack)[1:12:3] == ["object R@1", "attribute R@1", "relation R@1", "total"]
+    assert [row[:3] for row in rows(attack) if row[-2:-1] == ["measured"]] == [
+        ["scenes", "45.0", ""],
+        *(["scenes, " + part, "30.0", ""] for part in ("sentences", "objects", "attributes", "relations")),
+    ]
+    assert attack.count('class="measured"') == 5
+    assert ["UniVSE, ResNet-152 grid, GRU", "45.3", "78.3"] in [row[:3] for row in rows(attack)]
+    assert ["scenes", "39.5", "", "", "", "39.5"] in [row[:6] for row in rows(components)]
 
 
 def test_galleries_show_the_best_and_the_worst(tmp_path: Path) -> None:
