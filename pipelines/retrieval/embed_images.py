@@ -56,7 +56,7 @@ def embed_images(
         return [], []
     cluster.connect(None)
     gpus = 1 if ray.cluster_resources().get("GPU") else 0
-    actor = ray.remote(_Embedding).options(num_cpus=1, num_gpus=gpus, runtime_env={"env_vars": cluster.KEEP_MEMORY})
+    actor = ray.remote(_Embedding).options(num_cpus=1, num_gpus=gpus)
     root = images if Path(images).is_dir() else ""
     chunks = [todo[start : start + _PART] for start in range(0, len(todo), _PART)]
     done = ActorPool(

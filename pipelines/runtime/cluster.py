@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 from pipelines.plugins import worker_environment
 from pipelines.runtime import ray_internals
@@ -63,7 +64,7 @@ def connect(configured: str | None) -> None:
         if address is None:
             _start_local()
         else:
-            ray.init(address=address, logging_level="WARNING", runtime_env=worker_environment())
+            ray.init(address=address, logging_level="WARNING", runtime_env=_environment())
     except Exception as error:  # a start that fails raises this very class, a connection one of many others
         where = f"ray.address {address}" if address else "Ray on this machine"
         reason = str(error).strip().partition("\n")[0]
@@ -76,6 +77,12 @@ def connect(configured: str | None) -> None:
     finally:
         if callable(handler) and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
+
+
+def _environment() -> dict[str, Any]:
+    """Return what every worker of ours begins with: memory that it keeps, and this process's plugins."""
+    environment = worker_environment()
+    return environment | {"env_vars": KEEP_MEMORY | environment.get("env_vars", {})}
 
 
 def disconnect() -> None:
@@ -99,5 +106,5 @@ def _start_local() -> None:
         num_cpus=local_cpus(),
         object_store_memory=_OBJECT_STORE_BYTES,
         logging_level="WARNING",
-        runtime_env=worker_environment(),
+        runtime_env=_environment(),
     )

@@ -6,7 +6,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,10 +34,14 @@ _MAX_RESTARTS = 3
 _TorchBackend: Any = TorchConfig().backend_cls
 
 
+# Runs a training of so many steps in all, on the cluster of an address; returns its outcome.
+Fit = Callable[[TrainingJob, str | None, int], dict[str, Any]]
+
+
 def fit(
-    job: TrainingJob, ray_address: str | None, total_steps: int, callbacks: Sequence[UserCallback]
+    job: TrainingJob, ray_address: str | None, total_steps: int, callbacks: Sequence[UserCallback] = ()
 ) -> dict[str, Any]:
-    """Run the workers on the cluster; returns the outcome of the first one.
+    """Run the workers on the cluster; returns the outcome of the first one. Ray calls the callbacks after every epoch.
 
     Ray restarts the group a few times after it has lost a worker; we restart Ray's run while training makes progress in
     between. Losing a machine while the group starts ends Ray's run as well.
@@ -72,7 +76,6 @@ def _ray_run(job: TrainingJob, callbacks: Sequence[UserCallback]) -> dict[str, A
             failure_config=FailureConfig(max_failures=_MAX_RESTARTS),
             logging_config=LoggingConfig(log_level="WARNING"),
             callbacks=list(callbacks),
-            worker_runtime_env={"env_vars": cluster.KEEP_MEMORY},
         ),
     )
     outcome: dict[str, Any] = trainer.fit().return_value

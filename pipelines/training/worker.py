@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from pipelines.training.run_folder import RunFolder
 from pipelines.training.trainer import Trainer
 from preprocessing.captions.encoder import load_caption_encoder
 from vse_core.digests import check_digests
+from vse_core.distributed import rank
 from vse_core.evaluation.recall import chance_rsum
 from vse_core.training.collapse import CollapseError
 from vse_core.training.step import NonFiniteLossError
@@ -39,7 +41,15 @@ class TrainingJob:
 
 
 def train_worker(job: TrainingJob) -> dict[str, Any]:
-    """Train as one of the processes; the first one's return value is the outcome of the run."""
+    """Train as one of Ray's processes; the first one's return value is the outcome of the run."""
+    # Ray's report is a barrier for all processes; it also tells whoever watches Ray that the run advances.
+    return train_as_process(job, get_device(), ray.train.report)
+
+
+def train_as_process(
+    job: TrainingJob, device: torch.device, report: Callable[[dict[str, float]], None]
+) -> dict[str, Any]:
+    """Train as one of the processes of a group, or alone; `report` gets the metrics of every epoch."""
     # Ray logs that it has received each epoch's metrics; they are in MLflow and in the final table.
     logging.getLogger().setLevel(logging.WARNING)
     settings, mirror = job.settings, job.settings.mirror
@@ -49,12 +59,18 @@ def train_worker(job: TrainingJob) -> dict[str, Any]:
     with open_splits(mirror, settings.feature, shuffle_shards, job.train, job.evaluation) as (train, evaluation):
         job.folder.recover()
         check_digests(job.folder.path)
-        return _train(job, train, evaluation)
+        return _train(job, train, evaluation, device, report)
 
 
-def _train(job: TrainingJob, train: SplitData, evaluation: SplitData) -> dict[str, Any]:
+def _train(
+    job: TrainingJob,
+    train: SplitData,
+    evaluation: SplitData,
+    device: torch.device,
+    report: Callable[[dict[str, float]], None],
+) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
-        tracker = Tracker(job.run) if ray.train.get_context().get_world_rank() == 0 else None
+        tracker = Tracker(job.run) if rank() == 0 else None
         if tracker is not None:
             stack.callback(tracker.detach)
             stack.enter_context(tracker.system_metrics())
@@ -64,10 +80,9 @@ def _train(job: TrainingJob, train: SplitData, evaluation: SplitData) -> dict[st
             evaluation,
             load_caption_encoder(job.folder.path),
             job.folder.path,
-            get_device(),
+            device,
             tracker,
-            # A barrier for all processes; it also tells Ray, and whoever watches it, that the run advances.
-            on_epoch=lambda metrics: ray.train.report({**metrics, "epoch": len(trainer.progress.history)}),
+            on_epoch=lambda metrics: report({**metrics, "epoch": len(trainer.progress.history)}),
             evaluated=job.evaluated,
         )
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+import torch
 from ray import tune
 from ray.tune import ResultGrid, Tuner
 from ray.tune.integration.ray_train import TuneReportCallback
@@ -15,6 +16,9 @@ from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search.basic_variant import BasicVariantGenerator
 
 from pipelines.config import PipelineConfig
+from pipelines.config.training import TrainingConfig
+from pipelines.inference.embedder import default_device
+from pipelines.runtime.errors import has_message, resource_message
 from pipelines.runtime.lock import exclusive, when_free
 from pipelines.runtime.stage import StageError
 from pipelines.stages.runner import plan_stages
@@ -24,6 +28,8 @@ from pipelines.stages.train.run import run as train
 from pipelines.tracking import PipelineRuns
 from pipelines.tracking.runs import end_children
 from pipelines.training.capacity import room_for
+from pipelines.training.launch import fit
+from pipelines.training.worker import TrainingJob, train_as_process
 from pipelines.tuning.results import Trial, value_text
 from pipelines.tuning.space import Domain, SearchConfig, with_settings
 from vse_core.evaluation.protocols import RECALLS
@@ -31,9 +37,11 @@ from vse_core.evaluation.protocols import RECALLS
 log = logging.getLogger(__name__)
 
 METRIC = "rsum"
-# The driver of a trial waits almost all of the time. A CPU for each, or a hundredth of one, would leave too few for the
-# workers of a small cluster; with no resource at all Ray Tune does not start it.
-_DRIVER = {"memory": 1 << 20}
+# The driver of a group of workers waits almost all of the time. A CPU for each, or a hundredth of one, would leave too
+# few for the workers of a small cluster; with no resource at all Ray Tune does not start it.
+_DRIVER: dict[str, float] = {"memory": 1 << 20}
+# Times that a trial is begun again after its process has died; it goes on from its last checkpoint.
+_RESTARTS = 3
 _SEED = "__seed__"
 _TRIALS = "trials"
 _RELEASE_SECONDS = 60.0
@@ -49,7 +57,8 @@ def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, se
         "search": search.model_dump(mode="json", exclude_none=True),
         "search_run": search_run,
     }
-    trainable = tune.with_resources(tune.with_parameters(run_trial, job=job), tune.PlacementGroupFactory([_DRIVER]))
+    resources = tune.PlacementGroupFactory([_resources(config.training)])
+    trainable = tune.with_resources(tune.with_parameters(run_trial, job=job), resources)
     state = directory / _TRIALS
     if tune.Tuner.can_restore(str(state)):
         tuner = tune.Tuner.restore(str(state), trainable, resume_unfinished=True, restart_errored=True)
@@ -83,9 +92,22 @@ def _tuner(config: PipelineConfig, search: SearchConfig, directory: Path, traina
             search_alg=draws,
             scheduler=scheduler,
             trial_dirname_creator=lambda trial: trial.trial_id,
+            reuse_actors=True,  # a new process has to import everything
         ),
-        run_config=tune.RunConfig(name=_TRIALS, storage_path=str(directory), verbose=1),
+        run_config=tune.RunConfig(
+            name=_TRIALS,
+            storage_path=str(directory),
+            failure_config=tune.FailureConfig(max_failures=_RESTARTS),
+            verbose=1,
+        ),
     )
+
+
+def _resources(training: TrainingConfig) -> dict[str, float]:
+    if training.most_workers > 1:
+        return _DRIVER
+    wanted = {"CPU": training.cpus_per_worker, "GPU": training.gpus_per_worker}
+    return {name: amount for name, amount in wanted.items() if amount}
 
 
 def _domain(domain: Domain, search: SearchConfig) -> Any:
@@ -125,9 +147,20 @@ def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
                 runs.parent as tracker,
             ):
                 tracker.log_params({f"search/{key}": value for key, value in settings.items()})
-                train(config, plans, tracker, [TuneReportCallback()])
+                is_alone = config.training.most_workers == 1
+                train(config, plans, tracker, _fit_here if is_alone else partial(fit, callbacks=[TuneReportCallback()]))
         except StageError as error:
             tune.report({METRIC: 0.0, "epoch": len(finished) + 1, "problem": str(error)})
+
+
+def _fit_here(job: TrainingJob, _ray_address: str | None, _total_steps: int) -> dict[str, Any]:
+    """Train in the process of the trial: a group of one worker would be five processes more for each."""
+    try:
+        return train_as_process(job, torch.device(default_device()), tune.report)
+    except Exception as error:
+        if (message := str(error) if has_message(error) else resource_message(error)) is not None:
+            raise StageError(message) from error
+        raise
 
 
 def _results(grid: ResultGrid, search: SearchConfig, config: PipelineConfig) -> list[Trial]:

@@ -100,7 +100,6 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
         num_cpus=features.cpus_per_actor,
         num_gpus=features.gpus_per_actor,
         max_concurrency=_SHARDS_AT_ONCE,
-        runtime_env={"env_vars": cluster.KEEP_MEMORY},
     )
     threads = max(1, int(features.cpus_per_actor))
     sizes = (features.batch_size, threads, features.image_timeout)

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ray.train import UserCallback
-
 from pipelines.config import PipelineConfig
 from pipelines.evaluation.pairs import pair_similarities
 from pipelines.inference.embedder import default_device
@@ -20,7 +18,7 @@ from pipelines.runtime.stage import Plans, StageError, StageReport, check_output
 from pipelines.stages.train.plan import NAME, plan, stage_dir
 from pipelines.tracking import PipelineRuns, Tracker
 from pipelines.training.checkpoints import best_directory
-from pipelines.training.launch import fit
+from pipelines.training.launch import Fit, fit
 from pipelines.training.left_out import named_pairs, pairs_of, write_pairs
 from pipelines.training.loss_log import LOSSES
 from pipelines.training.prepare import make_tables, prepare
@@ -37,12 +35,10 @@ PREPARED, DROPPED = "prepared.json", "dropped.csv"
 _DIGEST_CHARACTERS = 36
 
 
-def run(
-    config: PipelineConfig, upstream: Plans, tracker: Tracker, callbacks: Sequence[UserCallback] = ()
-) -> StageReport:
+def run(config: PipelineConfig, upstream: Plans, tracker: Tracker, fit: Fit = fit) -> StageReport:
     """Train, or resume an earlier run; the manifest names the best checkpoint.
 
-    Ray Train calls the callbacks after every epoch. Raises StageError if training cannot start, or has ended in NaN
+    Raises StageError if training cannot start, or has ended in NaN
     or in collapse.
     """
     stage = stage_dir(config, upstream)
@@ -63,7 +59,7 @@ def run(
         config.training_settings, train, evaluation, folder, tracker.handle, (f"{config.name} {split}", digest)
     )
     began = time.monotonic()
-    outcome = fit(job, config.ray.address, total_steps, callbacks)
+    outcome = fit(job, config.ray.address, total_steps)
     if "error" in outcome:
         raise StageError(f"{NAME}: {outcome['error']}")
     folder.recover()
