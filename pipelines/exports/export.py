@@ -9,9 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines.exports.card import hub_card
+from pipelines.inference.start import read_start
 from pipelines.retrieval.options import add_model_options, default_tracking_uri
 from pipelines.runtime.cli import CommandParser, say
 from pipelines.runtime.stage import StageError, disk_errors
+from pipelines.schema.fields import DECIMAL
 from pipelines.schema.weights import PRETRAINED
 
 if TYPE_CHECKING:
@@ -21,38 +24,11 @@ if TYPE_CHECKING:
 PACKAGES = ("onnx", "onnxscript", "onnxruntime", "sentence_transformers")
 ONNX, CARD = "onnx", "README.md"
 _TABLE = ".parquet"
-# The metadata that the hub reads.
-_CARD_HEADER = """---
-library_name: {}
-pipeline_tag: {}
-tags: [image-text-retrieval, vse]
----
-
-"""
+INTERPOLATE = (
+    "of a fine-tuned dual encoder: the share of its weights, from 0 to 1; the rest are those that it began with"
+)
 # Embeddings have unit length: a larger difference does not come from rounding.
 TOLERANCE = 1e-4
-_BIAS = """
-Some items are near every query. `images_bias.onnx` and `texts_bias.onnx` take `embeddings` of images or texts that are
-searched for, and give each one's `bias`: rank by the inner product less the item's bias."""
-_OWN_USE = """```python
-from sentence_transformers import SentenceTransformer  # with vse-pipeline installed, whose module is imported
-
-model = SentenceTransformer("FOLDER_OR_NAME", trust_remote_code=True)
-texts = model.encode(["a dog runs along the beach"])
-```
-
-`model` holds safetensors, JSON and what turns captions into tokens; `extractor` what images are read with.
-"""
-_LIBRARY_USE = """```python
-from PIL import Image
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("FOLDER_OR_NAME")
-similarities = model.encode(["a dog runs along the beach"]) @ model.encode([Image.open("photo.jpg")]).T
-```
-
-transformers loads the same folder or name: `AutoModel.from_pretrained`, `AutoProcessor.from_pretrained`.
-"""
 _CAPTIONS = ("a dog", "two people sit on a bench in front of a white house", "a man in a red shirt rides a bicycle")
 
 
@@ -60,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line, export, check, and push if asked."""
     parser = CommandParser()
     add_model_options(parser)
+    parser.add_argument("--interpolate", type=_share, metavar="SHARE", help=INTERPOLATE)
     outputs = "a new folder for the model, or a file (.parquet) for its gallery, or one's own with --gallery"
     parser.add_argument("--output", type=Path, required=True, metavar="PATH", help=outputs)
     parser.add_argument("--push", metavar="OWNER/NAME", help="upload the folder to a repository on the hub")
@@ -81,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     try:
         with disk_errors("export", options.output):
-            lines = export_bundle(name, bundle, options.output)
+            lines = export_bundle(name, bundle, options.output, options.interpolate)
     except BaseException:  # half a folder would be refused as one that is there already
         shutil.rmtree(options.output, ignore_errors=True)
         raise
@@ -101,6 +78,12 @@ def _export_table(options: argparse.Namespace, tracking_uri: str) -> None:
         say(export_gallery(options.model, tracking_uri, options.output))
 
 
+def _share(text: str) -> float:
+    if not DECIMAL.fullmatch(text) or not 0 <= float(text) <= 1:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, got {text!r:.60}")
+    return float(text)
+
+
 def push_folder(folder: Path, repository: str, private: bool) -> str:
     """Upload a folder to a model repository (OWNER/NAME) on the hub, which is made if there is none."""
     from huggingface_hub import HfApi
@@ -110,13 +93,15 @@ def push_folder(folder: Path, repository: str, private: bool) -> str:
     return str(api.upload_folder(folder_path=folder, repo_id=repository))
 
 
-def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
+def export_bundle(name: str, bundle: Path, output: Path, share: float | None = None) -> list[str]:
     """Write a bundle's model into a new folder; return what was written, a line each.
 
     A dual encoder leaves in transformers' format; of other models `model` and `extractor` as they are registered, with
     `modules.json` for sentence-transformers. `onnx` has both towers if they have that form, `README.md` the model's
-    card. Raises StageError for a model without embeddings, or if ONNX gives other vectors than PyTorch.
+    card. With a `share` of the fine-tuned weights, a dual encoder's are interpolated with those that it began with.
+    Raises StageError for a model without embeddings, if ONNX gives other vectors than PyTorch, and as `interpolate`.
     """
+    from pipelines.exports.interpolation import interpolate
     from pipelines.inference.embedder import Embedder
     from pipelines.kinds import saved_kind
     from pipelines.registry.models import CORRECTION, MODEL_CARD, unpinned
@@ -133,9 +118,10 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
                          "to export; export a two-tower model or UniVSE")  # fmt: skip
     output.mkdir(parents=True, exist_ok=True)
     embedder = Embedder(bundle / "model", bundle / "extractor", device="cpu")
-    is_dual = _write_model(embedder, bundle, output)
+    logits = None if share is None else interpolate(embedder.model, bundle / "model", share)
+    is_dual = _write_model(embedder, bundle, output, logits)
     lines = [f"{'transformers, ' if is_dual else ''}sentence-transformers: {output}"]
-    if (bundle / CORRECTION).is_dir():
+    if share is None and (bundle / CORRECTION).is_dir():  # which is of the vectors that the model had
         shutil.copytree(bundle / CORRECTION, output / CORRECTION)
     if parts := [part for part in ("model", "extractor", CORRECTION) if (output / part).is_dir()]:
         write_digests(output, *parts)
@@ -147,19 +133,20 @@ def export_bundle(name: str, bundle: Path, output: Path) -> list[str]:
         lines.append(f"ONNX: none ({error})")
     told = bundle / MODEL_CARD
     about = told.read_text(encoding="utf-8").partition("\n")[2].lstrip() if told.is_file() else ""
+    weights = list(read_start(bundle / "model"))
     if name.startswith(PRETRAINED):
-        weights = unpinned(name).removeprefix(PRETRAINED)
-        about = f"The weights are those of `{weights}`, whose card names its data and licence.\n"
-    (output / CARD).write_text(_card(name, found, is_dual, about), encoding="utf-8")
+        weights = [unpinned(name).removeprefix(PRETRAINED)]
+        about = f"The weights are those of `{weights[0]}`, whose card names its data and licence.\n"
+    (output / CARD).write_text(hub_card(name, found, is_dual, weights, about, share), encoding="utf-8")
     return lines
 
 
-def _write_model(embedder: Embedder, bundle: Path, output: Path) -> bool:
+def _write_model(embedder: Embedder, bundle: Path, output: Path, logits: Mapping[str, float] | None) -> bool:
     """Write the model of a bundle, with what other programs load it by; return whether that is transformers' format."""
     from pipelines.exports.transformers_format import write_transformers
     from pipelines.inference.sentence_module import write_modules
 
-    if write_transformers(embedder.model, bundle / "model", output):
+    if write_transformers(embedder.model, bundle / "model", output, logits):
         return True
     for part in ("model", "extractor"):
         shutil.copytree(bundle / part, output / part)
@@ -194,6 +181,8 @@ def _require(options: argparse.Namespace) -> None:
         raise StageError(f"--output {options.output}: a gallery of one's own images is exported as one file, .parquet")
     if is_table and options.push:
         raise StageError("--push uploads the folder of a model: give a folder as --output")
+    if is_table and options.interpolate is not None:
+        raise StageError("--interpolate is of the weights of a model: give a folder as --output")
     missing = [package for package in PACKAGES if find_spec(package) is None]
     if missing and not is_table:
         raise StageError(f"exporting needs {', '.join(missing)}: pip install 'vse-pipeline[export]'")
@@ -201,17 +190,3 @@ def _require(options: argparse.Namespace) -> None:
         raise StageError("--private has an effect with --push alone")
     if options.output.exists():
         raise StageError(f"{options.output} is there already: name a new one, or remove it")
-
-
-def _card(name: str, onnx: Mapping[str, float], is_dual: bool, about: str) -> str:
-    """Return the card of the hub: how the model is used, and `about` it what its registration says."""
-    towers = "".join(f"\n- `{ONNX}/{file}`: at most {value:.1e} from PyTorch" for file, value in onnx.items())
-    header = ("transformers", "zero-shot-image-classification") if is_dual else ("vse-pipeline", "sentence-similarity")
-    return f"""{_CARD_HEADER.format(*header)}# {name}
-
-A model of images and sentences in one space; the inner product of two vectors is their similarity.
-
-{_LIBRARY_USE if is_dual else _OWN_USE}
-{"ONNX graphs, for inputs of any number and length:" + towers if towers else "There is no ONNX form of this model."}
-{_BIAS if any("bias" in file for file in onnx) else ""}
-{about}"""

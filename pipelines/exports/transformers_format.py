@@ -4,6 +4,7 @@ S side of the pixels.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,17 @@ _METHODS = {
 }
 
 
-def write_transformers(model: Model, directory: Path, folder: Path) -> bool:
+def write_transformers(model: Model, directory: Path, folder: Path, logits: Mapping[str, float] | None = None) -> bool:
     """Write config, safetensors, tokenizer and settings for images; return False for another model.
 
-    `directory` is that of the model, with its tokenizer and what its loss has learned. transformers' `AutoModel`,
-    `AutoProcessor` and the model's own classes load the folder.
+    `directory` is that of the model, with its tokenizer and, unless `logits` are given, what its loss has learned.
+    transformers' `AutoModel`, `AutoProcessor` and the model's own classes load the folder.
     """
     images, texts = model.image_encoder, model.text_encoder
     if not (isinstance(images, DualImageEncoder) and isinstance(texts, DualTextEncoder)):
         return False
-    joined_network(images, texts, learned_logits(directory)).save_pretrained(folder)
+    logits = learned_logits(directory) if logits is None else logits
+    joined_network(images, texts, logits).save_pretrained(folder)
     _image_processor(images).save_pretrained(folder)
     tokenizer = Tokenizer.from_file(str(directory / SubwordTokenizer.FILE))
     padding: Any = tokenizer.padding

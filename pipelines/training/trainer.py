@@ -23,6 +23,7 @@ from pipelines.config.training import TrainingSettings
 from pipelines.inference.feature_check import write_feature_key
 from pipelines.inference.image_inputs import image_source
 from pipelines.inference.learned_values import write_learned_values
+from pipelines.inference.start import write_start
 from pipelines.inference.text_embedder import text_batches
 from pipelines.kinds.inputs import SplitData
 from pipelines.tracking import LoggedData, Tracker
@@ -180,6 +181,8 @@ class Trainer:
         self.caption_encoder.save(directory / self.caption_encoder.FILE)
         write_feature_key(directory, self.settings.feature)
         write_learned_values(directory, progress.learned)
+        if self.training.initial is None:
+            write_start(directory, self.settings.model)
         self.kind.save_sidecars(directory, self.settings.kind_settings)
 
     def _wrapped(self, frozen: bool) -> nn.Module:

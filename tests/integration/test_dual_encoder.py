@@ -101,6 +101,8 @@ def test_from_zero_shot_to_a_service_and_out(weights: Path, work_dir: Path, tmp_
         assert json.loads(body)["results"]
 
     vse("export", "--model", f"{NAME}/2", "--output", str(tmp_path / "out"))
+    vse("export", "--model", f"{NAME}/2", "--output", str(tmp_path / "half"), "--interpolate", "0.5")
+    assert "0.5 of the fine-tuned" in (tmp_path / "half" / "README.md").read_text()
     _, bundle = find_bundle(f"hf:{tmp_path / 'out'}", "unused")  # what was exported is a pretrained model again
     embedder = Embedder(bundle / "model", bundle / "extractor", device="cpu")
     texts = ["a red ring", "two small blue squares above a green triangle"]

@@ -8,12 +8,16 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+import yaml
 from torch import Tensor
 from transformers import AutoModel, AutoProcessor, BertConfig, ViTConfig
 
+from pipelines.config.model import ModelConfig
+from pipelines.exports import card
 from pipelines.exports.export import export_bundle, main, push_folder
 from pipelines.inference.embedder import Embedder, write_extractor
 from pipelines.inference.learned_values import learned_logits, write_learned_values
+from pipelines.inference.start import write_start
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import StageError
 from preprocessing.captions.subwords import SubwordTokenizer
@@ -23,7 +27,7 @@ from tests.pipelines.tiny_bundle import write_tiny_bundle, write_tiny_unified_bu
 from vse_core.digests import write_digests
 from vse_core.encoders.dual import joined_network
 from vse_core.encoders.pretrained import architecture_of
-from vse_core.models import build_model, load_weights
+from vse_core.models import build_model, load_model, load_weights
 from vse_core.models.onnx import OnnxError, export_onnx, onnx_difference
 
 TEXTS = ["a red circle", "two small blue squares above a big green triangle on the left", "a square"]
@@ -175,6 +179,63 @@ def test_a_dual_encoder_leaves_with_its_updates_merged(
     learned = joined_network(embedder.model.image_encoder, embedder.model.text_encoder, learned_logits(model))
     assert float(learned.logit_scale) == 3.5
     assert float(getattr(learned, "logit_bias", -9.0)) == -9.0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_interpolated_weights_are_the_mean_of_both_ends(
+    tmp_path: Path, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.exports.export._write_onnx", lambda *_: {})  # takes a minute
+    weights = write_dual_encoder(tmp_path / "weights", "siglip", TEXTS)
+    (weights / "README.md").write_text("---\nlicense: apache-2.0\n---\n# base\n")
+    trained = build_model(**dual_specification(weights, {"rank": 2, "alpha": 8.0, "dropout": 0.0}))
+    for name, parameter in trained.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    model = tmp_path / "bundle" / "model"
+    model.mkdir(parents=True)
+    trained.save(model)
+    SubwordTokenizer.from_pretrained(str(weights), for_tower=True).save(model / SubwordTokenizer.FILE)
+    write_learned_values(model, {"logit_scale": 3.0, "bias": -9.0})
+    write_start(model, ModelConfig(**{"name": "dual_encoder", "weights": str(weights)}))
+    write_digests(model)
+    write_extractor(tmp_path / "bundle" / "extractor", "images", {})
+    export_bundle("tiny", tmp_path / "bundle", tmp_path / "out", share)
+
+    begun, found = (AutoModel.from_pretrained(folder).state_dict() for folder in (weights, tmp_path / "out"))
+    tuned = load_model(model)
+    ends = joined_network(tuned.image_encoder, tuned.text_encoder, learned_logits(model)).state_dict()
+    for name, tensor in found.items():
+        for index in np.ndindex(*tensor.shape[:1]):
+            expected = (1 - share) * begun[name][index] + share * ends[name][index]
+            torch.testing.assert_close(tensor[index], expected, atol=1e-6, rtol=0)
+    if share in (0, 1):
+        assert all(torch.equal(tensor, (begun, ends)[int(share)][name]) for name, tensor in found.items())
+    header, _, text = (tmp_path / "out" / "README.md").read_text().removeprefix("---\n").partition("---\n")
+    assert yaml.safe_load(header) == {
+        "library_name": "transformers",
+        "pipeline_tag": "zero-shot-image-classification",
+        "tags": ["image-text-retrieval", "vse"],
+        "license": "apache-2.0",
+    }
+    assert f"The weights are {share:g} of the fine-tuned" in text
+
+    write_dual_encoder(weights, "siglip", ["other words"])
+    with pytest.raises(StageError, match=r"are not in .* as they were"):
+        export_bundle("tiny", tmp_path / "bundle", tmp_path / "again", share)
+    with pytest.raises(StageError, match="is for dual encoders that were fine-tuned"):
+        export_bundle("tiny", write_tiny_bundle(tmp_path / "other"), tmp_path / "again", share)
+
+
+def test_a_card_names_the_model_on_the_hub_and_the_licence_of_its_card(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "README.md").write_text("---\nlicense: other\nlicense_name: mine\ntags: [a]\n---\n")
+    monkeypatch.setattr(card, "hf_hub_download", lambda name, file, etag_timeout: tmp_path / file)
+    both = {"base_model": "openai/clip", "license": "other", "license_name": "mine"}
+    for weights, expected in ((["openai/clip"], both), (["IMAGENET1K_V2"], {}), (["/data/clip"], {}), ([], {})):
+        header = yaml.safe_load(card.hub_card("m", {}, True, weights, "", None).split("---\n")[1])
+        assert {key: header[key] for key in header if key not in ("library_name", "pipeline_tag", "tags")} == expected
 
 
 def require_loaded_by_others(folder: Path, texts: list[str], pixels_BCHW: Tensor, expected: tuple[Tensor, ...]) -> None:
