@@ -92,17 +92,12 @@ def _write_adversarial_captions(
 
 
 def _write_tokens(directory: Path, reader: ShardReader, caption_encoder: CaptionEncoder) -> None:
-    AdversarialPool.encode(_adversarial_captions(directory / ADVERSARIAL, reader), caption_encoder).save(directory)
-
-
-def _adversarial_captions(path: Path, reader: ShardReader) -> Iterator[list[str]]:
-    """Yield the adversarial captions of every caption of a split, in its order."""
+    """Write the token ids of the adversarial captions of every caption of a split, in its order."""
     texts: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for entry in read_adversarials(path):
+    for entry in read_adversarials(directory / ADVERSARIAL):
         texts[entry.image_id, entry.caption_id].extend(entry.texts)
-    for meta in reader.metas():
-        for caption in meta["captions"]:
-            yield texts.get((meta["image_id"], caption["caption_id"]), [])
+    captions = ((meta["image_id"], caption["caption_id"]) for meta in reader.metas() for caption in meta["captions"])
+    AdversarialPool.encode((texts.get(caption, []) for caption in captions), caption_encoder).save(directory)
 
 
 BEHAVIOUR = Behaviour(prepare=_prepare, train_inputs=_train_inputs, trained=AdversarialModel, step_inputs=_step_inputs)

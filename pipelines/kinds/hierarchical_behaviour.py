@@ -29,25 +29,21 @@ def _prepare(
 ) -> tuple[CaptionEncoder, dict[str, float]]:
     # Errors in the graphs are raised here, and not in every process of the training.
     for split in (train, evaluation):
-        role_graph_table(_graphs_file(settings.text), split)
+        role_graph_table(settings.text, split)
     return build_words(settings, run, lambda count: SpacedWords.build(train.reader.texts(), count))
-
-
-def _write_tables(settings: KindSettings, split: SplitData, caption_encoder: CaptionEncoder, directory: Path) -> None:
-    save_fields(role_graph_table(_graphs_file(settings.text), split), directory)
 
 
 def _train_inputs(
     settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, run: Path
 ) -> CaptionInputs:
-    table = role_graph_table(_graphs_file(settings.text), train)
+    table = role_graph_table(settings.text, train)
     return lambda captions_B, epoch, longest: _tensors(table, captions_B, longest)
 
 
 def _text_inputs(
     text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder, model: Model
 ) -> TextInputs:
-    table = role_graph_table(_graphs_file(text), split)
+    table = role_graph_table(text, split)
     return lambda captions_C, longest: (RoleGraphs(**_tensors(table, captions_C, longest)),)
 
 
@@ -68,12 +64,12 @@ def _tensors(table: RoleGraphTable, captions_B: npt.NDArray[np.int64], longest: 
 _role_graphs = lru_cache(maxsize=1)(read_role_graphs)
 
 
-def role_graph_table(path: Path, split: SplitData) -> RoleGraphTable:
+def role_graph_table(text: TextEncoderConfig, split: SplitData) -> RoleGraphTable:
     """Return the role graphs of a split, mapped if training has written them; StageError if HGR's JSON lacks some."""
     if split.tables is not None:
         return RoleGraphTable(**map_fields(RoleGraphTable, split.tables))
     try:
-        return RoleGraphTable.build(split.reader.texts(), _role_graphs(path))
+        return RoleGraphTable.build(split.reader.texts(), _role_graphs(_graphs_file(text)))
     except RoleGraphError as error:
         raise StageError(f"model.text.graphs: {error}") from error
 
@@ -81,7 +77,7 @@ def role_graph_table(path: Path, split: SplitData) -> RoleGraphTable:
 BEHAVIOUR = Behaviour(
     prepare=_prepare,
     tables_identity=lambda settings, split: {"role_graphs": file_digest(_graphs_file(settings.text))},
-    write_tables=_write_tables,
+    write_tables=lambda settings, split, _, directory: save_fields(role_graph_table(settings.text, split), directory),
     train_inputs=_train_inputs,
     step_inputs=lambda loss, batch, step, steps_per_epoch: (RoleGraphs(**batch.extra),),
     text_inputs=_text_inputs,

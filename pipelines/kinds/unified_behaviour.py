@@ -4,10 +4,6 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-from torch import Tensor
-
 from pipelines.kinds import TextEncoderConfig
 from pipelines.kinds.behaviour import Behaviour, TextInputs
 from pipelines.kinds.component_embedder import ComponentEmbedder, read_parser, write_parser
@@ -16,13 +12,14 @@ from pipelines.kinds.scene_graphs import graphs_of, require_graphs, write_pools
 from pipelines.kinds.unified import COMPONENTS_VERSION, ComponentTextEncoderConfig, UnifiedLoss
 from pipelines.kinds.words import build_words
 from pipelines.runtime.stage import StageError
-from preprocessing.captions.components import ComponentTable, RelationForm, component_words
+from preprocessing.captions.components import ComponentTable, component_words
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.negatives import NegativeSampler, NegativesError
 from preprocessing.captions.pools import Pools, PoolsError
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.loading.batch import component_tensors
 from preprocessing.loading.loader import CaptionInputs
+from vse_core.encoders.components import ComponentEncoder
 from vse_core.models import Model
 from vse_core.models.unified import Components, UnifiedModel
 
@@ -49,27 +46,29 @@ def _tables_identity(settings: KindSettings, split: SplitData) -> dict[str, Any]
 
 
 def _write_tables(settings: KindSettings, split: SplitData, caption_encoder: CaptionEncoder, directory: Path) -> None:
-    text = _settings(settings.text)
-    _components(split, _vocabulary(caption_encoder), text.numerals, text.relations).save(directory)
+    _components(split, _vocabulary(caption_encoder), _settings(settings.text)).save(directory)
 
 
 def _train_inputs(
     settings: KindSettings, train: SplitData, caption_encoder: CaptionEncoder, run: Path
 ) -> CaptionInputs:
-    sampler = _negative_sampler(settings, train, _vocabulary(caption_encoder), run)
-
-    def inputs(captions_B: npt.NDArray[np.int64], epoch: int, longest: int) -> dict[str, Tensor]:
-        return component_tensors(sampler.batch(captions_B, epoch))
-
-    return inputs
+    """Return the sampler of negatives, from the pools in a run's directory; StageError if words are too few."""
+    loss, vocabulary = settings.loss, _vocabulary(caption_encoder)
+    assert isinstance(loss, UnifiedLoss)
+    counts = (loss.object_negatives, (loss.attribute_negatives, loss.attribute_negatives), loss.relation_negatives)
+    try:
+        pools, table = Pools.load(run / Pools.FILE), _components(train, vocabulary, _settings(settings.text))
+        sampler = NegativeSampler(table, pools, vocabulary, settings.seed, *counts, loss.negatives_from)
+    except (NegativesError, PoolsError) as error:
+        raise StageError(f"train: {error}") from error
+    return lambda captions_B, epoch, longest: component_tensors(sampler.batch(captions_B, epoch))
 
 
 def _text_inputs(
     text: TextEncoderConfig, split: SplitData, caption_encoder: CaptionEncoder, model: Model
 ) -> TextInputs:
     assert isinstance(model, UnifiedModel)
-    encoder = model.text_encoder
-    table = _components(split, _vocabulary(caption_encoder), encoder.numerals, encoder.relations)
+    table = _components(split, _vocabulary(caption_encoder), model.text_encoder)
     return lambda captions_C, longest: (Components(**component_tensors(table.select(captions_C))),)
 
 
@@ -85,32 +84,18 @@ def _vocabulary(caption_encoder: CaptionEncoder) -> Vocabulary:
     return caption_encoder.vocabulary
 
 
-def _components(split: SplitData, vocabulary: Vocabulary, numerals: bool, relations: RelationForm) -> ComponentTable:
+def _components(
+    split: SplitData, vocabulary: Vocabulary, text: ComponentTextEncoderConfig | ComponentEncoder
+) -> ComponentTable:
     """Return the components of a split's captions, mapped if training has written them, else of their graphs."""
     if split.tables is not None:
-        return ComponentTable.load(split.tables, vocabulary, relations)
-    return ComponentTable.build(graphs_of(split), vocabulary, numerals, relations)
+        return ComponentTable.load(split.tables, vocabulary, text.relations)
+    return ComponentTable.build(graphs_of(split), vocabulary, text.numerals, text.relations)
 
 
 def _settings(text: TextEncoderConfig) -> ComponentTextEncoderConfig:
     assert isinstance(text, ComponentTextEncoderConfig)
     return text
-
-
-def _negative_sampler(
-    settings: KindSettings, train: SplitData, vocabulary: Vocabulary, directory: Path
-) -> NegativeSampler:
-    """Return the sampler of negatives, from the pools in a run's directory; StageError if words are too few."""
-    loss = settings.loss
-    assert isinstance(loss, UnifiedLoss)
-    counts = (loss.object_negatives, (loss.attribute_negatives, loss.attribute_negatives), loss.relation_negatives)
-    try:
-        pools = Pools.load(directory / Pools.FILE)
-        text = _settings(settings.text)
-        table = _components(train, vocabulary, text.numerals, text.relations)
-        return NegativeSampler(table, pools, vocabulary, settings.seed, *counts, loss.negatives_from)
-    except (NegativesError, PoolsError) as error:
-        raise StageError(f"train: {error}") from error
 
 
 BEHAVIOUR = Behaviour(

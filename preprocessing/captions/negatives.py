@@ -121,8 +121,7 @@ class NegativeSampler:
 
 def _true_triples(components: ComponentTable) -> tuple[Numbers, Numbers]:
     """Number the split's triples (T,), equal ones alike; and the numbers of each image's (I, X), filled up with -1."""
-    _, numbers_T = np.unique(components.triples_T3, axis=0, return_inverse=True)
-    numbers_T = numbers_T.reshape(-1).astype(np.int64)
+    numbers_T = _numbered(components.triples_T3)
     image_T = np.repeat(components.image_C, np.diff(components.triple_starts))
     images, numbers = np.unique(np.stack([image_T, numbers_T]), axis=1)
     counts_I = np.bincount(images, minlength=components.image_C.max(initial=-1) + 1)

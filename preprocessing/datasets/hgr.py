@@ -40,7 +40,10 @@ class HgrDataset:
         captions = read_json_object(self._captions)
         features = require_file(self._features / f"{split}_ft.hdf5", f"features of split {split!r}")
         for name in names:
-            texts = _texts(captions.get(name), f"{self._captions}, video {name!r}")
+            texts = captions.get(name)
+            if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+                where = f"{self._captions}, video {name!r}"
+                raise DatasetError(f"{where}: {texts!r:.80} where a list of captions is needed")
             of_video = tuple(Caption(f"{name}#{number}", text) for number, text in enumerate(texts))
             # HDF5 takes a slash for a group's: the release has an underscore in its place.
             yield Record(name, f"{features}#{name.replace('/', '_')}", split, of_video)
@@ -54,9 +57,3 @@ def _names(file: Path) -> list[str]:
     if not seen:
         raise DatasetError(f"{file}: it names no video")
     return list(seen)
-
-
-def _texts(value: object, where: str) -> list[str]:
-    if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
-        raise DatasetError(f"{where}: {value!r:.80} where a list of captions is needed")
-    return value

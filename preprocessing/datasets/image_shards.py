@@ -119,10 +119,9 @@ def _records(archive: tarfile.TarFile, path: str, split: str) -> Iterator[Record
         # `00012.png` is the image, `00012.seg.png` is not.
         of_sample.sort(key=lambda member: member.name.count("."), reverse=True)
         files = {PurePosixPath(member.name.lower()).suffix: member for member in of_sample}
-        images = [files[kind] for kind in _IMAGES if kind in files]
         image_id = f"{PurePosixPath(path).stem}/{key}"
         # A sample without an image keeps its place, and is skipped when images are read.
-        found = images[0] if images else None
+        found = next((files[kind] for kind in _IMAGES if kind in files), None)
         image = TarMember(path, found.name, found.offset_data, found.size) if found else TarMember(path, key, 0, 0)
         text = _caption(archive, files, f"{path}, {key}")
         captions = () if text is None else (Caption(f"{image_id}#0", text),)

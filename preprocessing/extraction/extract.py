@@ -95,14 +95,13 @@ def extract_shard(
     threads = max(threads, _S3_READERS) if is_s3(spec.root) else threads
 
     def load(uri: str) -> Any:
-        return extractor.load(inside(spec.root, uri))
-
-    def load_marked(uri: str) -> Any:
-        spec.marker.write_bytes(os.fsencode(uri))
+        if spec.one_by_one:
+            spec.marker.write_bytes(os.fsencode(uri))
         try:
-            return load(uri)
+            return extractor.load(inside(spec.root, uri))
         finally:
-            spec.marker.unlink(missing_ok=True)
+            if spec.one_by_one:
+                spec.marker.unlink(missing_ok=True)
 
     entries, skipped = _usable(spec)
 
@@ -110,8 +109,8 @@ def extract_shard(
         yield from entries
         drawn()
 
-    image_load, threads, depth = (load_marked, 1, 0) if spec.one_by_one else (load, threads, 2 * batch_size)
-    images = load_images(image_load, until_drawn(), lambda entry: entry[1].image_uri, threads, depth, timeout)
+    threads, depth = (1, 0) if spec.one_by_one else (threads, 2 * batch_size)
+    images = load_images(load, until_drawn(), lambda entry: entry[1].image_uri, threads, depth, timeout)
     samples = itertools.chain(skipped, _samples(images, extractor, batch_size, spec.root))
     with (
         contextlib.closing(images),

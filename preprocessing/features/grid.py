@@ -162,6 +162,4 @@ def _shares(height: int, width: int) -> Tensor:
 def _overlaps(starts: npt.NDArray[np.float64], ends: npt.NDArray[np.float64], cells: int) -> npt.NDArray[np.float64]:
     """Length of the part of each of `cells` equal cells that lies in each interval, in cells: (P, cells)."""
     left = np.arange(cells)
-    lengths = np.minimum(ends[:, None] * cells, left + 1) - np.maximum(starts[:, None] * cells, left)
-    positive: npt.NDArray[np.float64] = np.maximum(lengths, 0.0)
-    return positive
+    return (np.minimum(ends[:, None] * cells, left + 1) - np.maximum(starts[:, None] * cells, left)).clip(min=0.0)

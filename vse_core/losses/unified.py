@@ -158,15 +158,11 @@ class UnifiedLoss(GlobalLoss):
         triples_TD = gather_rows(output.triples.own, triple_counts)
         numbers_T = gather_rows(output.triple_numbers_T, triple_counts)
         sims_bT = similarity_matrix(output.images_bKD, triples_TD)
-        hardest_b = sims_bT.masked_fill(_contained(numbers_T, output.true_triples_bX), -torch.inf).amax(dim=1)
+        is_true_bT = (output.true_triples_bX.unsqueeze(2) == numbers_T).any(dim=1)
+        hardest_b = sims_bT.masked_fill(is_true_bT, -torch.inf).amax(dim=1)
         owners_t, first = output.triples.owners_M, sum(triple_counts[: rank()])
         own_t = sims_bT[owners_t, torch.arange(first, first + len(owners_t), device=owners_t.device)]
         return (self.margin + hardest_b[owners_t] - own_t).clamp(min=0).sum()
-
-
-def _contained(numbers_T: Tensor, rows_BX: Tensor) -> Tensor:
-    """Whether each number, from 0, is in each row: (B, T)."""
-    return (rows_BX.unsqueeze(2) == numbers_T).any(dim=1)
 
 
 def _of_some(block: Block, takes_part_B: Tensor) -> Block:

@@ -128,8 +128,9 @@ def test_two_processes_have_the_losses_of_one(shards: Path, tmp_path: Path, para
 
 def test_captions_without_role_graphs_are_named(shards: Path, tmp_path: Path) -> None:
     (tmp_path / "graphs.json").write_text(json.dumps({"a": [{}, []]}))
+    text = make_config(shards, f"model.text.graphs={tmp_path / 'graphs.json'}").model.text
     with pytest.raises(StageError, match=r"model\.text\.graphs: 115 of 115 captions have no role graph"):
-        role_graph_table(tmp_path / "graphs.json", SplitData(ShardReader(shards / "train", "grid")))
+        role_graph_table(text, SplitData(ShardReader(shards / "train", "grid")))
 
 
 @pytest.mark.parametrize(
