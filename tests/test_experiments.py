@@ -62,8 +62,8 @@ def test_every_figure_search_and_preset_of_the_papers_is_on_the_page() -> None:
     configurations = ROOT / "pipelines" / "config"
     searches = {path.name for path in (configurations / "searches").glob("*.yaml")}
     presets = {path.stem for path in (configurations / "presets").glob("[!_]*.yaml")}
-    # Searches and presets of none of the papers; presets of released code instead of a table, and the default of their
-    # configurations.
+    # Searches and presets of none of the papers; presets of released code or of other words instead of a table, and the
+    # default of their configurations.
     assert {name for name in searches if name not in page} == {
         "flickr8k_parts.yaml",
         "learning_rate.yaml",
@@ -78,6 +78,7 @@ def test_every_figure_search_and_preset_of_the_papers_is_on_the_page() -> None:
         "univse_matched",
         "vse_2ad_release",
         "vse_2ad_release_bert",
+        "vse_c",
         "vse_infty_video",
     }
     assert [name for name in draw.FIGURES if f"figures.py {name} " not in page] == []
@@ -160,6 +161,11 @@ def test_every_command_plans(
         return
     if Path(script).name not in ("evaluate.py", "figures.py"):
         words.append("--dry-run")
+    assert exit_code(script, words, monkeypatch) == 0, capsys.readouterr().err
+
+
+def exit_code(script: str, words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> object:
+    """Run a command in this process."""
     monkeypatch.setattr(sys, "argv", [script, *words])
     monkeypatch.syspath_prepend(ROOT / "pipelines")
     before = signal.getsignal(signal.SIGTERM)
@@ -168,7 +174,7 @@ def test_every_command_plans(
             runpy.run_path(script, run_name="__main__")
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert ended.value.code == 0, capsys.readouterr().err
+    return ended.value.code
 
 
 def planned_evaluation(models: Sequence[NamedModel]) -> StageReport:

@@ -3,6 +3,8 @@
 B sequences, N padded elements, E width of an element, H width of the GRU, R directions (1 or 2).
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
@@ -26,7 +28,7 @@ def gru_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
     return _padded(packed._replace(data=packed_gru_states(gru, packed.data, each_once)), inputs_BNE.shape[1])
 
 
-def word_states(gru: nn.GRU, embedding: nn.Embedding, tokens_BN: Tensor, lengths_B: Tensor) -> Tensor:
+def word_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], tokens_BN: Tensor, lengths_B: Tensor) -> Tensor:
     """Return ``gru_states`` of word vectors; on a CPU, a word of the batch is projected to the GRU's width once."""
     if has_static_shapes(tokens_BN):
         return gru_states(gru, embedding(tokens_BN), lengths_B)

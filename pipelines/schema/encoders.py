@@ -226,13 +226,24 @@ class BiGRUTextEncoderConfig(WordReader):
     word_dim: Size = Field(description="width of the word vectors (VSE++ and VSE-infinity: 300)")
     directions: Literal[1, 2] = Field(2, description="1 reads forwards only (VSE++; then with `last` for the pooling)")
     dropout: Float = Field(0.0, ge=0, lt=1, description="share of the words' values to drop (HGR's code: 0.2)")
-
+    learned_dim: Int = Field(
+        0,
+        ge=0,
+        le=4096,
+        exclude_if=lambda width: not width,
+        description="width of a second vector of each word, which alone is learned; word_vectors stay as they are "
+        "(VSE-C: 100)",
+    )
     start: GRUStart | None = Field(
         None,
         exclude_if=lambda start: start is None,
         description="initial weights of the GRU: PyTorch's (published, the default), an update gate that keeps (bias), "
         "orthogonal ones, or both (orthogonal_bias, the default if the aggregator is `last`)",
     )
+
+    def _misfits(self) -> Iterator[str]:
+        if self.learned_dim and self.word_vectors is None:
+            yield "learned_dim: without word_vectors the others would all stay zero; name a file, or set it to 0"
 
     @model_validator(mode="before")
     @classmethod

@@ -9,6 +9,7 @@ from vse_core.recurrent import gru_states, word_states
 from vse_core.similarity import unit_length
 
 GRUStart = Literal["published", "bias", "orthogonal", "orthogonal_bias"]
+_LEARNED_STD = 0.3785  # of VSE-C's released code, near that of GloVe's numbers
 
 
 @torch.no_grad()
@@ -52,6 +53,8 @@ class BiGRUEncoder(nn.Module):
         directions: 1 reads forwards only, as in VSE++ and the released MV-VSE code (with ``last`` for the pooling).
         dropout: share of the word vectors' values that training leaves out (0.2 in HGR's code).
         start: of the GRU's weights (:func:`start_gru`).
+        learned_dim: width of a second vector of each word, from N(0, 0.3785), behind the first; only it is learned then
+            (VSE-C: 100), and the first stays what :meth:`set_word_vectors` gives, zero for all other words.
     """
 
     def __init__(
@@ -63,17 +66,22 @@ class BiGRUEncoder(nn.Module):
         directions: Literal[1, 2] = 2,
         dropout: float = 0.0,
         start: GRUStart = "published",
+        learned_dim: int = 0,
     ) -> None:
         super().__init__()
         self.embed = nn.Embedding(vocabulary_size, word_dim)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
-        self.rnn = nn.GRU(word_dim, embed_dim, batch_first=True, bidirectional=directions == 2)
+        self.learned = nn.Embedding(vocabulary_size, learned_dim) if learned_dim else None
+        if self.learned is not None:
+            nn.init.normal_(self.learned.weight, std=_LEARNED_STD)
+            nn.init.zeros_(self.embed.weight).requires_grad_(False)
+        self.rnn = nn.GRU(word_dim + learned_dim, embed_dim, batch_first=True, bidirectional=directions == 2)
         start_gru(self.rnn, start)
         self.pooling = pooling
         self.dropout = nn.Dropout(dropout)
 
     def set_word_vectors(self, words_W: Tensor, vectors_WE: Tensor) -> None:
-        """Initialise some of the words with given vectors, GloVe's for instance; all are fine-tuned."""
+        """Initialise some of the words with given vectors, GloVe's for instance."""
         fill_embedding(self.embed, words_W, vectors_WE)
 
     def forward(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
@@ -83,5 +91,9 @@ class BiGRUEncoder(nn.Module):
     def states(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
         """Return the GRU's states (C, L, D), one a word; zero beyond a caption's end."""
         if self.training and self.dropout.p:
-            return gru_states(self.rnn, self.dropout(self.embed(tokens_CL)), lengths_C)
-        return word_states(self.rnn, self.embed, tokens_CL, lengths_C)
+            return gru_states(self.rnn, self.dropout(self._words(tokens_CL)), lengths_C)
+        return word_states(self.rnn, self._words, tokens_CL, lengths_C)
+
+    def _words(self, tokens: Tensor) -> Tensor:
+        words: Tensor = self.embed(tokens)
+        return words if self.learned is None else torch.cat([words, self.learned(tokens)], dim=-1)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipelines.config import PipelineConfig, load_config
+from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.config.layers import PRESETS
 
 GRIDS = "dataset: {format: scenes, images: {train: 8, dev: 4}}\nfeatures: {extractor: grid, weights: tiny_resnet}\n"
@@ -89,6 +89,7 @@ def test_every_preset_is_checked_here() -> None:
         "univse",
         "univse_matched",
         "vse_c",
+        "vse_c_release",
     }
 
 
@@ -140,6 +141,10 @@ def test_vse_c_is_trained_as_released(tmp_path: Path) -> None:
         5,
     )
     assert (loss.attack, training.epochs, training.learning_rate) == ("noun", 30, 1e-3)
+    with pytest.raises(ConfigError, match=r"learned_dim: without word_vectors .* would all stay zero"):
+        preset("vse_c_release", tmp_path)
+    release = preset("vse_c_release", tmp_path, GRIDS + "model: {text: {word_vectors: glove.txt}}\n").model.text
+    assert (text.learned_dim, release.word_dim, release.learned_dim) == (0, 300, 100)
 
 
 @pytest.mark.parametrize("name", sorted(REGIONS))

@@ -96,8 +96,9 @@ def test_sentence_transformers_gives_equal_vectors(exported: Path) -> None:
         ({"pooling": {"name": "gpo"}, "views": 3, "mlp": False}, {"pooling": {"name": "gpo"}}),
         ({"pooling": {"name": "gpo"}, "projections": 3, "mlp": False}, {"pooling": {"name": "gpo"}}),
         ({"pooling": {"name": "adpool"}}, {"pooling": {"name": "adpool"}}),
+        ({"pooling": {"name": "mean"}}, {"pooling": {"name": "last"}, "directions": 1, "learned_dim": 3}),
     ],
-    ids=["vse_pp", "mv_vse", "mv_vse_projections", "vse_2ad"],
+    ids=["vse_pp", "mv_vse", "mv_vse_projections", "vse_2ad", "vse_c_release"],
 )
 def test_each_two_tower_system_has_both_graphs(tmp_path: Path, image: Any, text: Any) -> None:
     torch.manual_seed(0)

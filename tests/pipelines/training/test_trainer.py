@@ -245,6 +245,7 @@ VARIANTS = {
     "learned": [LEARNED],
     "all": ["training.accumulation=3", "training.precision=fp16"],
     "views": ["model.image.views=3"],
+    "fixed words": ["model.text.learned_dim=4", "model.text.word_vectors=/glove.txt"],
 }
 
 

@@ -116,6 +116,24 @@ def test_given_word_vectors_are_where_training_starts():
             encoder.set_word_vectors(torch.tensor(words), given)
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_words_that_stay_stand_before_those_that_are_learned(dropout: float):
+    torch.manual_seed(0)
+    encoder = BiGRUEncoder(2000, 8, build_pooling("last", 8), 6, directions=1, dropout=dropout, learned_dim=100)
+    torch.testing.assert_close(encoder.learned.weight.std(), torch.tensor(0.3785), rtol=0.02, atol=0)
+    vectors = torch.randn(2, 6)
+    encoder.set_word_vectors(torch.tensor([4, 1]), vectors)
+    tokens, lengths = torch.tensor([[4, 2, 1], [1, 4, 0]]), torch.tensor([3, 2])
+    fixed = {4: vectors[0], 1: vectors[1], 2: torch.zeros(6)}
+    for row, length, found in zip(tokens.tolist(), lengths.tolist(), encoder.eval()(tokens, lengths), strict=True):
+        words = torch.stack([torch.cat([fixed[word], encoder.learned.weight[word]]) for word in row[:length]])
+        state = encoder.rnn(words.unsqueeze(0))[1].flatten()
+        torch.testing.assert_close(found, state / (state.norm() + 1e-8), atol=1e-6, rtol=1e-5)
+    encoder.train()(tokens, lengths)[0, 0].backward()
+    assert encoder.embed.weight.grad is None
+    assert set(encoder.learned.weight.grad.any(dim=1).nonzero().flatten().tolist()) == {1, 2, 4}
+
+
 def test_gru_of_one_direction_ends_in_the_state_that_has_read_everything():
     torch.manual_seed(0)
     encoder = BiGRUEncoder(20, 8, build_pooling("last", 8), word_dim=6, directions=1)
