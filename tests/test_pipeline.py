@@ -28,6 +28,9 @@ def test_from_scenes_to_a_registered_model(work_dir: Path) -> None:
     assert done.returncode == 0, done.stdout
     (losses,) = work_dir.glob("train/*/losses.jsonl")
     assert [json.loads(line)["step"] for line in losses.read_text().splitlines()] == list(range(1, STEPS + 1))
+    (record,) = work_dir.glob("pipelines/*/outputs.json")
+    made = {path.parent.relative_to(work_dir).as_posix() for path in work_dir.glob("**/manifest.json")}
+    assert set(json.loads(record.read_text())["folders"]) == made | {f"pipelines/{record.parent.name}"}
     client = MlflowClient(f"sqlite:///{work_dir}/mlflow.db")
     assert client.get_model_version_by_alias("scenes", "challenger").version == 1
     (experiment,) = client.search_experiments(filter_string="name = 'scenes'")

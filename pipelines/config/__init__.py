@@ -141,6 +141,11 @@ class RetrainConfig(Strict):
     audit_limit: Float = Field(
         0.3, ge=0, le=1, description="share of the new captions, if these are 100 or more, that may fit badly"
     )
+    keep: Int | None = Field(
+        None,
+        ge=1,
+        description="newest versions that stay after each start, as by `vse prune --keep`; by default all of them",
+    )
 
 
 class RayConfig(Strict):

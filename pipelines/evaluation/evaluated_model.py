@@ -9,6 +9,7 @@ from pipelines.evaluation import GALLERY
 from pipelines.kinds.kind import ModelKind
 from pipelines.retrieval.gallery import Gallery, GalleryError
 from pipelines.runtime.lock import exclusive
+from pipelines.runtime.outputs import record_outputs
 from pipelines.runtime.stage import StageDir, StageError, manifest_in
 from pipelines.schema.experiment import Experiment
 from pipelines.tracking import PipelineRuns, Tracker
@@ -58,5 +59,6 @@ def done_once(stage: StageDir, experiment: Experiment, work: Callable[[Tracker],
             PipelineRuns(experiment, stage.fingerprint) as runs,
             runs.parent as tracker,
         ):
+            record_outputs(stage.mirror, runs.folder, stage.path, model=experiment.name)
             work(tracker)
     return stage.read_manifest()

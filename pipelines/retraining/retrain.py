@@ -7,18 +7,22 @@ from typing import Any
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.registry.models import CHAMPION, aliases_of, find_model
+from pipelines.retention.choice import Rules
+from pipelines.retention.prune import prune
 from pipelines.retraining.journal import START, Journal, now
 from pipelines.retraining.new_pairs import NewPairs
 from pipelines.retraining.promotion import Decision, judge, unreadable
 from pipelines.runtime.cli import console, make_parser, say
 from pipelines.runtime.lock import exclusive
+from pipelines.runtime.outputs import record_outputs
 from pipelines.runtime.stage import Plans, fingerprint, manifest_in
 from pipelines.stages.extract.plan import kept_hashes
 from pipelines.stages.runner import known_stages, plan_stages, run_stages
 from pipelines.tracking import PipelineRuns, Tracker
 from preprocessing.datasets import build_dataset
 from preprocessing.extraction.split_hashes import DataManifest, DatasetDiff
-from preprocessing.storage.redaction import redacted
+from preprocessing.storage.base import BusyError
+from preprocessing.storage.redaction import RedactedError, redacted
 
 NAME = "retrain"
 
@@ -31,13 +35,27 @@ def retrain(config: PipelineConfig) -> str:
     journal = _journal(config)
     with exclusive(config.mirror, journal.folder):
         try:
-            return _retrain(config, journal)
+            text = _retrain(config, journal)
         except BaseException as error:
             outcome = "failed" if isinstance(error, Exception) else "interrupted"
             reason = redacted(f"{type(error).__name__}: {error}")
             journal.status(outcome, reason=reason)
             journal.log(outcome, reason)
+            if outcome == "failed":
+                _prune(config)
             raise
+        _prune(config)
+        return text
+
+
+def _prune(config: PipelineConfig) -> None:
+    """Remove what `retrain.keep` leaves no room for; what goes wrong is told, and does not change the outcome."""
+    if config.retrain.keep is None:
+        return
+    try:
+        say(prune(config, Rules(keep=config.retrain.keep), is_real=True))
+    except (RedactedError, BusyError, OSError) as error:
+        console(stderr=True).print(f"{config.registered_model}: nothing more is pruned: {error}", soft_wrap=True)
 
 
 def preview(config: PipelineConfig) -> str:
@@ -90,6 +108,7 @@ def _train_and_judge(
         PipelineRuns(config.experiment, identity, f"{NAME}-{began[:10]}-{identity[:8]}") as runs,
         runs.parent as tracker,
     ):
+        record_outputs(config.mirror, journal.of(identity), model=config.registered_model)
         tracker.set_tags({"vse.new": _changes(growth)})
         start = journal.once(identity, START, lambda: _starting_model(config))
         audit, left_out = _audited(config, journal, identity, last, start, tracker)

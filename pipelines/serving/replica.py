@@ -15,6 +15,7 @@ from urllib.parse import quote
 from torch import Tensor
 
 from pipelines.inference.embedder import QueryError
+from pipelines.registry.in_use import in_use
 from pipelines.retrieval.filters import column_types
 from pipelines.retrieval.hits import Hit
 from pipelines.retrieval.options import Kind, Target
@@ -50,6 +51,8 @@ class SearchReplica:
 
     def __init__(self, model: str, tracking_uri: str) -> None:
         self._model = load_search_model(model, tracking_uri)
+        self._use = in_use(self._model.name)
+        self._use.__enter__()  # until this object goes: its version is not pruned
         # The path of a model that is a folder is not for clients.
         self._name = Path(self._model.name).name if Path(self._model.name).is_dir() else self._model.name
         self._places = {record.image_id: place for place, record in enumerate(self._model.gallery.records)}

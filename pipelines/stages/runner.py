@@ -17,6 +17,7 @@ from pipelines.runtime import cluster
 from pipelines.runtime.cli import console, make_parser, run_command
 from pipelines.runtime.commands import command
 from pipelines.runtime.lock import exclusive
+from pipelines.runtime.outputs import record_outputs
 from pipelines.runtime.stage import Plans, StageError, StagePlan, StageReport, disk_errors, fingerprint
 from pipelines.schema.error import ConfigError
 from pipelines.stages.evaluate.plan import EVALUATE
@@ -164,6 +165,8 @@ def _run(
             for name in planned:
                 # Planned again: the output of an earlier stage decides the inputs of the later ones.
                 plans[name] = known_stages()[name].plan(config, plans)
+                used = (report_path(config.work_dir, identity).parent, *plans[name].folders)
+                record_outputs(config.mirror, *used, model=config.registered_model)
                 if name in names:
                     outcomes.append(_run_stage(config, name, plans, runs))
                     if log_headlines := known_stages()[name].log_headlines:

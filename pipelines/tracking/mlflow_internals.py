@@ -4,14 +4,20 @@ tests/pipelines/tracking/test_mlflow_internals.py fails when one of them is gone
 there.
 """
 
+from __future__ import annotations
+
 import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from preprocessing.storage.redaction import SecretAddress
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 # The tag by which MLflow's pages show an experiment as model training, without asking whoever opens it.
 # Would be replaced by: a parameter of `MlflowClient.create_experiment`.
@@ -72,3 +78,18 @@ def run_page(uri: str, experiment_id: str, run_id: str) -> str:
     is_server = uri.startswith(("http://", "https://"))
     server = SecretAddress(uri).without_user.rstrip("/") if is_server else PAGES
     return f"{server}/#/experiments/{experiment_id}/runs/{run_id}?{TRAINING_VIEW}"
+
+
+def forget(client: MlflowClient, run_ids: Iterable[str], model_ids: Iterable[str]) -> bool:
+    """Remove deleted runs and logged models from a database for good; return False if a server has to do that.
+
+    `mlflow gc` would remove all experiments that anybody has deleted as well. Would be replaced by: a method.
+    """
+    store = client._tracking_client.store
+    if not hasattr(store, "_hard_delete_run"):
+        return False
+    for run_id in run_ids:
+        store._hard_delete_run(run_id)
+    for model_id in model_ids:
+        store._hard_delete_logged_model(model_id)
+    return True

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from pipelines.runtime.outputs import recording
 from pipelines.schema.experiment import Experiment
 from pipelines.tracking.client import TrackingError, connect, is_gone, named_outages, outages
 from pipelines.tracking.mlflow_internals import TRAINING_EXPERIMENT, run_page
@@ -81,6 +82,11 @@ class PipelineRuns:
                 tags["mlflow.parentRunId"] = within
             self.parent = self._open("parent", name or f"{experiment.run_name}-{fingerprint[:8]}", tags)
 
+    @property
+    def folder(self) -> Path:
+        """The folder of their ids."""
+        return self._file.parent
+
     def child(self, stage: str) -> Tracker:
         """Open the run of a stage, the same one if it is resumed; TrackingError if MLflow does not answer."""
         with named_outages(self._experiment.uri, "open a run"):
@@ -88,6 +94,7 @@ class PipelineRuns:
             return self._open(stage, stage, tags)
 
     def __enter__(self) -> PipelineRuns:
+        self._alive.enter_context(recording(self._file.parent))
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -230,6 +230,16 @@ class Mirror:
             for name in self.stored(directory):
                 self._storage.delete(f"{folder}/{name}")
 
+    def remove(self, directory: Path) -> None:
+        """Remove a folder here and on the storage; one that is killed leaves no part of it that looks complete."""
+        aside = directory.with_name(f".{directory.name}.removed")
+        shutil.rmtree(aside, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            directory.rename(aside)
+        for name in sorted(self.stored(directory), key=_declares_least):
+            self._storage.delete(f"{self._name(directory)}/{name}")
+        shutil.rmtree(aside, ignore_errors=True)
+
     @property
     def _storage(self) -> "LocalStorage | S3Storage":
         assert self.address is not None, "asked only if there is a storage"
@@ -310,6 +320,11 @@ class Mirror:
 
 # A work folder without a storage.
 NO_MIRROR = Mirror()
+
+
+def _declares_least(name: str) -> tuple[bool, bool, str]:
+    """Sort manifests, then lists and sidecars, before what they declare complete."""
+    return name != "manifest.json", not name.endswith(".json"), name
 
 
 def _shards(root: Path) -> Iterable[tuple[Path, os.stat_result]]:

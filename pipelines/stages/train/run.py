@@ -14,6 +14,7 @@ from pipelines.inference.embedder import default_device
 from pipelines.inference.text_embedder import TextEmbedder
 from pipelines.kinds.inputs import SplitPaths
 from pipelines.runtime.lock import exclusive
+from pipelines.runtime.outputs import record_outputs
 from pipelines.runtime.stage import Plans, StageError, StageReport, check_outputs, empty_folder, manifest_in, move_up
 from pipelines.stages.train.plan import NAME, plan, stage_dir
 from pipelines.tracking import PipelineRuns, Tracker
@@ -50,6 +51,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker, fit: Fit = fi
     splits = _splits(config, upstream)
     prepared = _prepared(config, stage.path) or _prepare(config, upstream, splits, stage.path)
     facts, total_steps = prepared["facts"], prepared["total_steps"]
+    record_outputs(config.mirror, *(config.work_dir / tables for tables in prepared["tables"].values()))
     train, evaluation = (replace(split, tables=config.work_dir / prepared["tables"][name]) for name, split in splits)
     config.mirror.push_missing(stage.path, [*recorded(stage.path), DIGESTS])  # the workers' machines need it
     _log_settings(config, tracker, upstream["extract"].fingerprint, facts)
@@ -89,6 +91,7 @@ def _without_worst(
                 PipelineRuns(config.experiment, stage.fingerprint, f"{NAME}, all captions", tracker.run_id) as runs,
                 runs.parent as below,
             ):
+                record_outputs(config.mirror, runs.folder, stage.path)
                 run(first, upstream, below)
     if not file.is_file():
         best = plan(first, upstream).output("best")

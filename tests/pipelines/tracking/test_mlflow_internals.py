@@ -50,3 +50,14 @@ def test_the_page_of_a_run_has_this_address() -> None:
     assert '.get("workflowType")' in page_scripts()
     found = [name for name in dir(MlflowClient) if "url" in name and not name.startswith("_")]
     assert not found, f"MlflowClient has {found} now: use it in pipelines/tracking/client.py, without run_page"
+
+
+def test_deleted_runs_can_be_removed_for_good(work_dir: Path) -> None:
+    client = MlflowClient(f"sqlite:///{work_dir}/mlflow.db")
+    run = client.create_run("0").info.run_id
+    client.delete_run(run)
+    assert mlflow_internals.forget(client, [run], [])
+    with pytest.raises(mlflow.MlflowException, match="not found"):
+        client.get_run(run)
+    found = [name for name in dir(MlflowClient) if "hard" in name or "permanent" in name or "gc" in name]
+    assert not found, f"MlflowClient has {found} now: use it, without forget"

@@ -1,0 +1,154 @@
+"""The command prune: shows which versions of a model would go and why others stay, and removes what they have left."""
+
+import argparse
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from rich.table import Table
+
+from pipelines.config import PipelineConfig, load_config
+from pipelines.registry.models import registry_client
+from pipelines.retention.choice import Disk, Rules, Run, choose, removable
+from pipelines.retention.work_folder import MLFLOW, RETRAIN, WorkFolder
+from pipelines.runtime.cli import console, make_parser, number_in, say
+from pipelines.runtime.lock import exclusive
+from pipelines.runtime.outputs import OUTPUTS, RunOutputs, write_outputs
+from pipelines.runtime.progress import progress_bar
+from pipelines.runtime.stage import MANIFEST
+from pipelines.tracking.client import named_outages
+from preprocessing.storage.base import BusyError
+from preprocessing.storage.mirror import Mirror
+
+Unit = TypeVar("Unit", int, timedelta)
+
+_UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_PERIODS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+
+def prune(config: PipelineConfig, rules: Rules, *, is_real: bool) -> str:
+    """Print what goes and what stays, remove it if this `is_real`, and return the totals in a line.
+
+    Whoever calls it holds the lock of the model's retraining. A killed one is finished by the next one. Raises
+    StageError, StorageError or TrackingError if a record cannot be read, or the storage or MLflow do not answer.
+    """
+    found = WorkFolder(config)
+    runs, disk = found.runs, found.disk
+    going = choose(runs, config.registered_model, rules, disk)
+    busy = list(_busy(config.mirror, going)) if is_real else []
+    going = [run for run in going if run not in busy]
+    folders = removable(going, runs)
+    _print([run for run in runs if run.model == config.registered_model], going, busy, folders, disk)
+    is_freed = not is_real or _remove(found, going, folders)
+    known = {folder for run in runs for folder in run.folders}
+    unknown = [name for name in found.files if Path(name).name == MANIFEST and name.rpartition("/")[0] not in known]
+    where, size = config.mirror.address or config.work_dir, _size(disk.freed(folders))
+    told = [f"{'removed' if is_real else 'would remove'} {len(going)} runs, {size} of {_size(disk.total)} in {where}"]
+    if unknown:
+        told.append(f"{len(unknown)} outputs stay that no run on record has made, as those of earlier releases")
+    if not is_freed:
+        told.append("their runs are marked as deleted in MLflow: `mlflow gc` on its server removes them for good")
+    return "; ".join(told) + ("" if is_real else " (--yes removes it)")
+
+
+def _busy(mirror: Mirror, going: Sequence[Run]) -> Iterator[Run]:
+    """Yield the runs that another process is at now."""
+    for run in going:
+        try:
+            with exclusive(mirror, mirror.root / run.name):
+                pass
+        except BusyError:
+            yield run
+
+
+def _remove(found: WorkFolder, going: Sequence[Run], folders: set[str]) -> bool:
+    """Remove runs, the records by which an interrupted removal is finished last; False if MLflow has some left."""
+    config, mirror = found.config, found.config.mirror
+    client, records = registry_client(config.tracking_uri), {run.name for run in going}
+    for run in going:
+        outputs = RunOutputs(model=run.model, at=run.at, folders=sorted(run.folders), is_going=True)
+        write_outputs(mirror, mirror.root / run.name, outputs)
+    logged = {folder for folder in folders if folder.startswith(MLFLOW)}
+    with progress_bar("prune", len(folders), "folders") as bar:
+        for folder in sorted(folders - records - logged):
+            with named_outages(config.tracking_uri, f"delete the versions of {folder}"):
+                for version in found.versions.get(folder, ()):
+                    client.delete_model_version(version.name, version.version)
+            with exclusive(mirror, mirror.root / folder):
+                mirror.remove(mirror.root / folder)
+            bar.update()
+    is_freed = found.logged.remove({run.removeprefix(MLFLOW) for run in logged})
+    for name in records:
+        mirror.drop(mirror.root / name / OUTPUTS)
+    for name in records & folders:
+        mirror.remove(mirror.root / name)
+    for folder in folders - logged:
+        shutil.rmtree(mirror.root / "locks" / folder, ignore_errors=True)
+    return is_freed
+
+
+def _print(own: Sequence[Run], going: Sequence[Run], busy: Sequence[Run], folders: set[str], disk: Disk) -> None:
+    table = Table("run", "made", "size", "", "why")
+    for run in sorted(own, key=lambda run: run.at):
+        what = f"{run.model}/{run.version}" if run.version is not None else f"not registered ({run.name})"
+        goes = run in going
+        within = "within the limits" if run.version is not None or run.is_repeated else "started by hand: see its age"
+        why = "no alias, gallery or service needs it" if goes else run.needed or within
+        size = _size(disk.freed(run.folders & folders if goes else run.folders))
+        why = "another process is at it" if run in busy else why
+        table.add_row(what, f"{run.at:%Y-%m-%d %H:%M}", size, "goes" if goes else "stays", why)
+    console().print(table)
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+def _amount(units: Mapping[str, Unit], example: str) -> Callable[[str], Unit]:
+    """Return the `type=` of an option: a whole number of one of the units."""
+
+    def read(text: str) -> Unit:
+        match = re.fullmatch(rf"(\d+)({'|'.join(units)})", text)
+        if match is None:
+            raise argparse.ArgumentTypeError(f"write it as {example} (units: {', '.join(units)}); got {text[:40]!r}")
+        return int(match[1]) * units[match[2]]
+
+    return read
+
+
+def main() -> None:
+    """Read the command line, and prune the runs of the configured model."""
+    parser = make_parser()
+    number = number_in(int, 1)
+    parser.add_argument(
+        "--keep",
+        type=number,
+        metavar="N",
+        help="keep the N newest versions (by default, if no limit is given, retrain.keep)",
+    )
+    parser.add_argument(
+        "--older-than",
+        type=_amount(_PERIODS, "30d"),
+        metavar="30d",
+        help="remove only what is older than hours, days or weeks",
+    )
+    parser.add_argument(
+        "--to-size", type=_amount(_UNITS, "50GB"), metavar="50GB", help="remove the oldest until the work folder fits"
+    )
+    parser.add_argument("--yes", action="store_true", help="remove it, which cannot be undone (default: only tell)")
+    options = parser.parse_args()
+    config = load_config(options.config, options.set)
+    before = None if options.older_than is None else datetime.now(UTC) - options.older_than
+    has_other = before is not None or options.to_size is not None
+    keep = options.keep if options.keep is not None or has_other else config.retrain.keep
+    if keep is None and not has_other:
+        parser.error("say what stays: --keep N, --older-than 30d or --to-size 50GB")
+    rules = Rules(keep, before, options.to_size)
+    if not options.yes or options.dry_run:
+        say(prune(config.for_dry_run(), rules, is_real=False))
+        return
+    with exclusive(config.mirror, config.work_dir / RETRAIN / config.registered_model):
+        say(prune(config, rules, is_real=True))
