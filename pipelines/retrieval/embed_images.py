@@ -20,6 +20,7 @@ from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.image_gallery import Embedded, write_part
 from pipelines.runtime import cluster
 from pipelines.runtime.actor_pool import ActorPool
+from pipelines.runtime.logs import configure_worker
 from pipelines.runtime.progress import progress_bar
 from preprocessing.extraction.image_loader import load_images
 from preprocessing.features.images import ImageError, TemporaryImageError, inside, read_image_bytes, thumbnail
@@ -85,6 +86,7 @@ class _Embedding:
 
     def prepare(self) -> None:
         """Load the model, and its correction if it has one."""
+        configure_worker("index", "")
         self._embedder = Embedder(self._bundle / "model", self._bundle / "extractor")
         self._correction = Correction.load(self._bundle / CORRECTION)
 

@@ -20,10 +20,13 @@ from rich.text import Text
 from pipelines.runtime.commands import Caller
 from pipelines.runtime.errors import has_message, in_one_line, keep_details, missing_package, resource_message
 from pipelines.runtime.lock import when_free
+from pipelines.runtime.logs import add_log_options, configure, is_json
 from pipelines.schema.error import ConfigError
 from preprocessing.plain_text import printable
 from preprocessing.storage.base import BusyError
-from preprocessing.storage.redaction import redact_logs, redacted
+from preprocessing.storage.redaction import redacted
+
+log = logging.getLogger(__name__)
 
 _INTERRUPTED = 130
 # EX_TEMPFAIL of sysexits.h: another process is at this work, try again later.
@@ -47,7 +50,7 @@ class CommandParser(argparse.ArgumentParser):
     It has the name that the command was called by, and its help begins with the docstring of the command's script.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, logs: bool = True, **options: Any) -> None:
         text = sys.modules["__main__"].__doc__ or ""
         defaults: dict[str, Any] = {
             "description": _SCRIPT.sub(r"vse \1", text) if Caller.is_vse else text,
@@ -55,6 +58,8 @@ class CommandParser(argparse.ArgumentParser):
         }
         name = {"prog": f"vse {Path(sys.argv[0]).stem}"} if Caller.is_vse else {}
         super().__init__(**defaults | options | name)
+        if logs:
+            add_log_options(self)
 
     def error(self, message: str) -> NoReturn:
         """Exit with 1, the message and the usage."""
@@ -142,10 +147,7 @@ def guarded(command: Callable[[], int | None]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal whose encoding lacks a sign shows its number
             stream.reconfigure(errors="backslashreplace")
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Printable("%(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    redact_logs()
+    configure()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _require_directory()
@@ -160,7 +162,10 @@ def guarded(command: Callable[[], int | None]) -> int:
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 (none may reach the user as a traceback)
         status, message = _ending(error)
-        sys.stderr.write(f"{printable(redacted(message))}\n" if message else "")
+        if message and is_json():
+            log.error(message)
+        elif message:
+            sys.stderr.write(f"{printable(redacted(message))}\n")
         return status
 
 
@@ -242,8 +247,3 @@ class _PrintableConsole(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(redacted(text)), **options)
-
-
-class _Printable(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))

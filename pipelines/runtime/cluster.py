@@ -10,6 +10,7 @@ from typing import Any
 from pipelines.plugins import worker_environment
 from pipelines.runtime import ray_internals
 from pipelines.runtime.errors import full_folders
+from pipelines.runtime.logs import log_choices
 from preprocessing.storage.redaction import RedactedError, give_to_children
 
 # Nothing large travels through the object store: features go to shards, checkpoints to files. Ray's own default would
@@ -82,7 +83,7 @@ def connect(configured: str | None) -> None:
 def _environment() -> dict[str, Any]:
     """Return what every worker of ours begins with: memory that it keeps, and this process's plugins."""
     environment = worker_environment()
-    return environment | {"env_vars": KEEP_MEMORY | environment.get("env_vars", {})}
+    return environment | {"env_vars": KEEP_MEMORY | log_choices() | environment.get("env_vars", {})}
 
 
 def disconnect() -> None:

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+from pipelines.runtime.logs import is_json
+
 BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 
 
@@ -18,7 +20,8 @@ def progress_bar(title: str, total: int | None, unit: str, delay: float = 0.0) -
     """
     # A log that is not a terminal gets a line every ten seconds.
     interval = 0.5 if sys.stderr.isatty() else 10.0
-    return tqdm(total=total, desc=title, unit=f" {unit}", mininterval=interval, smoothing=0, delay=delay)
+    options: dict[str, Any] = {"mininterval": interval, "smoothing": 0, "delay": delay, "disable": is_json()}
+    return tqdm(total=total, desc=title, unit=f" {unit}", **options)
 
 
 def counted(batches: Iterable[BatchT], title: str, total: int, unit: str) -> Iterator[BatchT]:

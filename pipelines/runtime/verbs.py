@@ -24,6 +24,7 @@ def main() -> None:
 def _main() -> None:
     listed = "\n".join(f"  {verb:<12}{line}" for verb, line in verbs().items())
     parser = CommandParser(
+        logs=False,
         prog="vse",
         usage="vse [-h] [--version] VERB ...",
         description=f"Visual-semantic embedding: from images and captions to a registered model.\n\nverbs:\n{listed}",

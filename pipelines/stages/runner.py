@@ -1,6 +1,7 @@
 """The pipeline: wires the plans of its stages, runs them in order, records the runs in MLflow, prints a table."""
 
 import itertools
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from pipelines.runtime import cluster
 from pipelines.runtime.cli import console, make_parser, run_command
 from pipelines.runtime.commands import command
 from pipelines.runtime.lock import exclusive
+from pipelines.runtime.logs import about
 from pipelines.runtime.outputs import record_outputs
 from pipelines.runtime.stage import Plans, StageError, StagePlan, StageReport, disk_errors, fingerprint
 from pipelines.schema.error import ConfigError
@@ -30,6 +32,8 @@ from pipelines.stages.register.plan import REGISTER
 from pipelines.stages.stage import Stage
 from pipelines.stages.train.plan import TRAIN
 from pipelines.tracking import PipelineRuns, recorded_run_url
+
+log = logging.getLogger(__name__)
 
 STAGES: dict[str, Stage] = {stage.name: stage for stage in (EXTRACT, PARSE, TRAIN, EVALUATE, INDEX, REGISTER)}
 
@@ -159,7 +163,7 @@ def _run(
             for check in filter(None, checks):
                 check(config)
         runs = PipelineRuns(config.experiment, identity, within=within)
-        with runs, runs.parent as parent:
+        with runs, runs.parent as parent, about("", parent.run_id):
             parent.log_params(config.model_dump(mode="json"))
             parent.set_tags({f"vse.{name}.fingerprint": plan.fingerprint for name, plan in planned.items()})
             for name in planned:
@@ -193,10 +197,12 @@ def _run_stage(config: PipelineConfig, name: str, plans: dict[str, StagePlan], r
         plans[name] = known_stages()[name].plan(config, plans)
         if plans[name].complete:
             return _nothing_to_do(plans[name])
-        with runs.child(name) as tracker:
+        with runs.child(name) as tracker, about(name, tracker.run_id):
             tracker.set_tags({"vse.fingerprint": plans[name].fingerprint})
+            log.info("begins: %s", plans[name].size)
             report = known_stages()[name].run(config, plans, tracker)
             tracker.describe(report.summary)
+            log.info("ends: %s", report.summary)
     plans[name] = known_stages()[name].plan(config, plans)
     return replace(report, seconds=time.monotonic() - start)
 

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.errors import has_message, in_one_line, keep_details, resource_message
+from pipelines.runtime.logs import is_json
 from pipelines.runtime.stage import StageError
 from pipelines.training import preemption
 from pipelines.training.loss_log import last_loss
@@ -95,6 +96,9 @@ def _reason(error: TrainingFailedError) -> str:
 @contextmanager
 def _progress_bar(directory: Path, total_steps: int) -> Iterator[None]:
     """Show the losses that the first worker writes, on the driver's terminal."""
+    if is_json():
+        yield
+        return
     ended = threading.Event()
 
     def update() -> None:

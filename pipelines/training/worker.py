@@ -1,7 +1,6 @@
 """The function that every training process runs."""
 
 import contextlib
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from ray.train.torch import get_device
 
 from pipelines.config.training import TrainingSettings
 from pipelines.kinds.inputs import SplitData, SplitPaths
+from pipelines.runtime.logs import configure_worker
 from pipelines.runtime.stage import disk_errors
 from pipelines.tracking import LoggedData, RunHandle, Tracker
 from pipelines.training.readers import open_splits
@@ -50,8 +50,8 @@ def train_as_process(
     job: TrainingJob, device: torch.device, report: Callable[[dict[str, float]], None]
 ) -> dict[str, Any]:
     """Train as one of the processes of a group, or alone; `report` gets the metrics of every epoch."""
-    # Ray logs that it has received each epoch's metrics; they are in MLflow and in the final table.
-    logging.getLogger().setLevel(logging.WARNING)
+    # Of Ray's own records warnings alone: it logs that it has received each epoch's metrics, which are in MLflow.
+    configure_worker("train", job.run.run_id)
     settings, mirror = job.settings, job.settings.mirror
     # Ray gives a worker one thread whatever it was promised.
     torch.set_num_threads(max(1, int(settings.training.cpus_per_worker)))

@@ -16,6 +16,7 @@ from pipelines.config import PipelineConfig
 from pipelines.runtime import cluster
 from pipelines.runtime.actor_pool import MOST_DEATHS, ActorPool
 from pipelines.runtime.commands import command
+from pipelines.runtime.logs import configure_worker
 from pipelines.runtime.stage import Plans, StageError, StageReport, disk_errors
 from pipelines.stages.extract.identity import extractor_options
 from pipelines.stages.extract.plan import NAME, Split, by_reason, in_words, splits_of, totals
@@ -66,9 +67,11 @@ class _Extraction:
     threads: int
     timeout: float
     mirror: Mirror
+    run: str = ""  # in MLflow, for the log
 
     def prepare(self) -> None:
         """Load the extractor, once for all shards."""
+        configure_worker(NAME, self.run)
         torch.set_num_threads(self.threads)
         self._extractor = build_extractor(self.name, **self.options)
 
@@ -103,7 +106,7 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
     )
     threads = max(1, int(features.cpus_per_actor))
     sizes = (features.batch_size, threads, features.image_timeout)
-    arguments = (features.extractor, extractor_options(features), *sizes, config.mirror)
+    arguments = (features.extractor, extractor_options(features), *sizes, config.mirror, tracker.run_id)
     missing = sum(len(split.missing()) for split in splits)
     specs = chain.from_iterable(split.missing_specs() for split in splits)
     done = ActorPool(

@@ -8,6 +8,7 @@ import ray
 from pipelines.config import PipelineConfig
 from pipelines.runtime import cluster
 from pipelines.runtime.actor_pool import ActorPool
+from pipelines.runtime.logs import configure_worker
 from pipelines.runtime.stage import Plans, StageReport, disk_errors, fingerprint
 from pipelines.stages.extract.shards import Version, reuse_shards, shard_files, track_progress
 from pipelines.stages.parse.plan import NAME, Split, in_words, settings_of, splits_of
@@ -55,9 +56,11 @@ class _Parsing:
     pipeline: str | None
     batch_size: int
     mirror: Mirror
+    run: str = ""  # in MLflow, for the log
 
     def prepare(self) -> None:
         """Load the pipeline, once for all shards."""
+        configure_worker(NAME, self.run)
         self._nlp = load_pipeline(self.pipeline)
 
     def work(self, spec: graph_shards.ParseSpec) -> int:
@@ -76,7 +79,7 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
     actor = ray.remote(_Parsing).options(num_cpus=settings.cpus_per_actor)
     missing = sum(len(split.missing()) for split in splits)
     done = ActorPool(
-        start=lambda: actor.remote(settings.pipeline, settings.batch_size, config.mirror),
+        start=lambda: actor.remote(settings.pipeline, settings.batch_size, config.mirror, tracker.run_id),
         size=min(settings.actors, missing),
         items=chain.from_iterable(split.missing_specs() for split in splits),
         describe=lambda spec: f"shard {spec.path}",
