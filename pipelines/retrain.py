@@ -9,7 +9,7 @@ nothing to do, and the command ends in seconds. The next start resumes a killed 
 
 Exit status: 0 done, or nothing new; 1 with one message if something is wrong; 75 another one is running. `ray job
 submit` makes 1 of everything but 0: in <work_dir>/retrain/<model>/ status.json has the outcome of the last start, and
-log.txt has a line for each; the run in MLflow says it in its tag `vse.outcome`.
+log.txt has a line for each; the run in MLflow says it in its tag `vse.outcome`. `retrain.notify` is told.
 """
 
 import _repository  # noqa: F401

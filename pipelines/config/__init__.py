@@ -146,6 +146,15 @@ class RetrainConfig(Strict):
         ge=1,
         description="newest versions that stay after each start, as by `vse prune --keep`; by default all of them",
     )
+    # It may hold the secret of a webhook, and no record needs it.
+    notify: str | tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        exclude=True,
+        repr=False,
+        description="what is told of outcomes: a command (list, or shell's line), or the http(s) address of a webhook",
+    )
+    notify_after: Int = Field(7, ge=1, description="starts in a row without new data after which that is told, too")
 
 
 class RayConfig(Strict):

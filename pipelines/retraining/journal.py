@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,11 @@ class Journal:
         line = f"{now()}  {outcome:<11}  {' '.join(text.split())}\n"
         content = (self._mirror.read(self.folder / LOG) or b"") + line.encode()
         self._write(self.folder / LOG, lambda path: write_bytes_atomic(path, content))
+
+    def idle_starts(self) -> int:
+        """Return the number of starts in a row, up to the last one, that found nothing new."""
+        lines = (self._mirror.read(self.folder / LOG) or b"").decode().splitlines()
+        return len(list(takewhile(lambda line: " nothing new " in line[:40], reversed(lines))))
 
     def of(self, identity: str) -> Path:
         """Return the folder of a retraining."""

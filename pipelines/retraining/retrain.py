@@ -1,6 +1,9 @@
 """Scheduled retraining: if the data has grown, train a challenger, and promote it if it is better."""
 
+import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,11 @@ from pipelines.retention.choice import Rules
 from pipelines.retention.prune import prune
 from pipelines.retraining.journal import START, Journal, now
 from pipelines.retraining.new_pairs import NewPairs
+from pipelines.retraining.notify import notify
 from pipelines.retraining.promotion import Decision, judge, unreadable
 from pipelines.runtime.cli import console, make_parser, say
 from pipelines.runtime.lock import exclusive
+from pipelines.runtime.logs import about
 from pipelines.runtime.outputs import record_outputs
 from pipelines.runtime.stage import Plans, fingerprint, manifest_in
 from pipelines.stages.extract.plan import kept_hashes
@@ -39,6 +44,8 @@ def retrain(config: PipelineConfig) -> str:
         except BaseException as error:
             outcome = "failed" if isinstance(error, Exception) else "interrupted"
             reason = redacted(f"{type(error).__name__}: {error}")
+            if outcome == "failed" and not isinstance(error, BusyError):
+                _tell(config, outcome, reason)  # first: the journal may have failed
             journal.status(outcome, reason=reason)
             journal.log(outcome, reason)
             if outcome == "failed":
@@ -80,11 +87,14 @@ def _journal(config: PipelineConfig) -> Journal:
 
 
 def _retrain(config: PipelineConfig, journal: Journal) -> str:
-    identity, last = identity_of(config), journal.last()
+    with _failed_run(config):
+        identity, last = identity_of(config), journal.last()
     if last is not None and last["identity"] == identity:
         text = _as_before(last)
         journal.status("nothing new", last=last["ended"])
         journal.log("nothing new", text)
+        if (starts := journal.idle_starts()) % config.retrain.notify_after == 0:
+            _tell(config, "nothing new", f"{starts} starts in a row: {text}")
         return f"nothing new: {text}"
     journal.status("running", identity=identity)
     record = _train_and_judge(config, journal, identity, last)
@@ -92,7 +102,30 @@ def _retrain(config: PipelineConfig, journal: Journal) -> str:
     journal.status(record["outcome"], record=record)
     text = _summary(record)
     journal.log(record["outcome"], text)
+    _tell(config, record["outcome"], text)
     return f"{record['outcome']}: {text}"
+
+
+def _tell(config: PipelineConfig, outcome: str, text: str) -> None:
+    if (target := config.retrain.notify) is not None:
+        told = {"outcome": outcome, "model": config.registered_model, "host": socket.gethostname(), "at": now()}
+        notify(target, {**told, "text": f"{config.registered_model}: {outcome}: {text}"})
+
+
+@contextmanager
+def _failed_run(config: PipelineConfig) -> Iterator[None]:
+    """Leave a failed run in MLflow if a ``with`` statement fails, before that of the retraining is opened."""
+    try:
+        yield
+    except Exception as error:
+        name = f"{NAME}-{now()[:10]}-failed"
+        with (
+            suppress(Exception),
+            PipelineRuns(config.experiment, fingerprint([name, now()]), name) as runs,
+            runs.parent,
+        ):
+            raise error
+        raise
 
 
 def _train_and_judge(
@@ -100,15 +133,16 @@ def _train_and_judge(
 ) -> dict[str, Any]:
     """Bring all stages up to date and compare the challenger with the champion; returns the record."""
     began, clock = now(), time.monotonic()
-    manifests = _manifests(config)
-    growth = _growth(manifests, journal, last)
-    for split, manifest in manifests.items():
-        journal.keep_data(identity, split, manifest)
     with (
         PipelineRuns(config.experiment, identity, f"{NAME}-{began[:10]}-{identity[:8]}") as runs,
         runs.parent as tracker,
+        about(NAME, tracker.run_id),
     ):
         record_outputs(config.mirror, journal.of(identity), model=config.registered_model)
+        manifests = _manifests(config)
+        growth = _growth(manifests, journal, last)
+        for split, manifest in manifests.items():
+            journal.keep_data(identity, split, manifest)
         tracker.set_tags({"vse.new": _changes(growth)})
         start = journal.once(identity, START, lambda: _starting_model(config))
         audit, left_out = _audited(config, journal, identity, last, start, tracker)

@@ -25,7 +25,17 @@ _NO_ROOM = 1_000_000
 _PACKAGES = {"pipelines", "preprocessing", "vse_core", "infra"}
 # What pip installs for packages that not every installation has; others are installed by their own name.
 _EXTRAS = {
-    "vse-core[serve]": ("faiss", "fastapi", "fastapi_offline", "httptools", "PIL", "pyarrow", "uvicorn", "xxhash"),
+    "vse-core[serve]": (
+        "faiss",
+        "fastapi",
+        "fastapi_offline",
+        "httptools",
+        "PIL",
+        "prometheus_client",
+        "pyarrow",
+        "uvicorn",
+        "xxhash",
+    ),
     "vse-core[images]": ("peft", "torchvision"),
     "vse-pipeline[export]": ("onnx", "onnxruntime", "onnxscript", "sentence_transformers"),
     "vse-pipeline[features]": ("av", "h5py"),

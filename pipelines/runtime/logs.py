@@ -52,7 +52,7 @@ def configure(default: str = "warning") -> None:
 
 
 def configure_worker(stage: str, run: str, default: str = "warning") -> None:
-    """Do the same in a worker of Ray at a stage, whose own handlers write to its log files and the driver's terminal."""
+    """Do the same in a worker of Ray, whose own handlers write to its log files and the driver's terminal."""
     os.environ |= {_STAGE: stage, _RUN: run}
     configure(default)
     for handler in logging.getLogger().handlers:

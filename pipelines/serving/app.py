@@ -1,8 +1,9 @@
 """The web application: a page, searches by text or image, images, relevance maps, and a health check."""
 
+import asyncio
 import logging
-import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
+from pipelines.serving import metrics
 from pipelines.serving.queries import (
     Answers,
     Base64Query,
@@ -114,6 +116,14 @@ def _add_gallery(app: FastAPI, ask: Ask) -> None:
         """Describe the model and its gallery, and the limits of queries."""
         return await ask("facts")
 
+    @app.get(metrics.PATH, tags=["service"], responses={200: {"content": {"text/plain": {}}}})
+    async def exposed() -> Response:
+        """Return the metrics of the service for Prometheus."""
+        with suppress(RequestError, TimeoutError):  # then the model is the last one that was known
+            async with asyncio.timeout(1):
+                metrics.SERVED.info(await ask("served"))
+        return metrics.exposed()
+
     shown: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}}}
 
     @app.get("/images/{image_id:path}", tags=["gallery"], response_class=Response, responses=shown)
@@ -136,7 +146,7 @@ async def _answer(request: Request, error: Exception) -> Response:
     if isinstance(error, RequestValidationError):
         return invalid(error).response()
     if not isinstance(error, HTTPException):
-        number = secrets.token_hex(4)
+        number = request.scope.get("request_id", "")
         LOG.error("%s %s failed (%s)", request.method, request.url.path, number, exc_info=error)
         message = f"this should not have happened; the server's log tells more under {number}"
         return RequestError(500, message).response()

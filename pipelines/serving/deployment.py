@@ -18,6 +18,7 @@ from pipelines.plugins import plugin_variable
 from pipelines.registry.models import pin
 from pipelines.retrieval.options import default_tracking_uri
 from pipelines.runtime import cluster, ray_internals
+from pipelines.runtime.logs import configure_worker, log_choices
 from pipelines.runtime.stage import StageError
 from pipelines.serving import limits
 from pipelines.serving.app import Ask, build_app
@@ -46,6 +47,7 @@ class Ingress:
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Build the application; Ray Serve asks for it. The token comes from the environment of the process."""
+        configure_worker("serve", "", "info")
         token = read_token("0.0.0.0", os.environ.get(TOKEN_VARIABLE))
         return Guard(build_app(asking(self._replicas)), token, None, self._replica_count)
 
@@ -81,13 +83,13 @@ def search_deployment(scale: Scale) -> serve.Deployment:
         half = limits.PER_REPLICA / 2
         autoscaling = {"min_replicas": scale.replicas, "max_replicas": scale.most, "target_ongoing_requests": half}
         scaling = {"autoscaling_config": autoscaling}
-    environment = ray_internals.SERVE_SETTINGS | cluster.KEEP_MEMORY | plugin_variable()
+    variables = ray_internals.SERVE_SETTINGS | cluster.KEEP_MEMORY | plugin_variable() | log_choices()
     return serve.deployment(SearchReplica).options(
         name="search",
         max_ongoing_requests=limits.MAX_REQUESTS,  # the guard admits fewer
         health_check_period_s=1,  # Ray Serve finds out so that a replica has ended
         **_REPLACEMENT,
-        ray_actor_options={"num_gpus": scale.gpus, "runtime_env": {"env_vars": environment}},
+        ray_actor_options={"num_gpus": scale.gpus, "runtime_env": {"env_vars": variables}},
         logging_config=_LOGGING,
         **scaling,
     )

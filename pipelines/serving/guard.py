@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
+import time
 from collections.abc import Collection
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -11,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pipelines.runtime.stage import StageError
-from pipelines.serving import limits
+from pipelines.serving import limits, metrics
 from pipelines.serving.request_error import RequestError
 
 TOKEN_VARIABLE = "VSE_SERVE_TOKEN"
@@ -79,10 +80,21 @@ class Guard:
             # Start and end of the process; websockets are not served.
             await self._app(scope, receive, send)
             return
+        scope["request_id"] = metrics.request_id(scope)
+        answer = _Answer(send, _DOCS_POLICY if scope["path"] == "/docs" else None, scope["request_id"])
+        began = time.perf_counter()
+        try:
+            await self._respond(scope, receive, answer)
+        finally:
+            metrics.record(scope, answer.request_id, answer.status, time.perf_counter() - began, answer.is_refusal)
+
+    async def _respond(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         client = (scope.get("client") or ("",))[0]
-        answer = _Answer(send, _DOCS_POLICY if scope["path"] == "/docs" else None)
         try:
             self._check(scope)
+            if scope["path"] == metrics.PATH:  # most wanted if there is no room for searches
+                await self._app(scope, receive, answer)
+                return
             self._requests.take(client)
             try:
                 async with asyncio.timeout(limits.ANSWER_SECONDS):
@@ -93,12 +105,13 @@ class Guard:
             finally:
                 self._requests.give_back(client)
         except RequestError as refusal:
-            if answer.has_begun:
+            if answer.status:
                 raise  # the client does not read it: the server hangs up
+            answer.is_refusal = True
             await refusal.response()(scope, receive, answer)
         except Exception:
             # Starlette raises an error again that it has answered, for a server's log; ours is written.
-            if not answer.has_begun:
+            if not answer.status:
                 raise
 
     def _check(self, scope: Scope) -> None:
@@ -162,18 +175,23 @@ class Guard:
 
 
 class _Answer:
-    """Sends an answer with the security headers; closes the connection while the request's body may still arrive."""
+    """Sends an answer with the security headers; closes the connection while the request's body may still arrive.
 
-    def __init__(self, send: Send, policy: str | None) -> None:
+    Its `status` is 0 until it begins.
+    """
+
+    def __init__(self, send: Send, policy: str | None, request_id: str) -> None:
         self._send = send
-        self._headers = _HEADERS | ({"Content-Security-Policy": policy} if policy else {})
-        self.has_begun = False
+        self._headers = _HEADERS | {metrics.ID_HEADER: request_id}
+        self._headers |= {"Content-Security-Policy": policy} if policy else {}
+        self.request_id = request_id
+        self.status = 0
+        self.is_refusal = False
         self.keeps_connection = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.has_begun = True
-            limits.count(str(message["status"]))
+            self.status = message["status"]
             MutableHeaders(scope=message).update(self._headers)
             if not self.keeps_connection:
                 MutableHeaders(scope=message)["Connection"] = "close"

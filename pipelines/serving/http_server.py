@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pipelines.runtime.stage import StageError
-from pipelines.serving import limits
+from pipelines.serving import limits, metrics
 
 # In seconds, for the requests that are being answered when the service is stopped.
 _LAST_ANSWERS = 2
@@ -123,7 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _hang_up(self) -> None:
         if not self.transport.is_closing():
-            limits.count("closed")
+            metrics.count("closed")
         self.transport.abort()  # one that is closing as well: it has something to send that nobody reads
 
     @property

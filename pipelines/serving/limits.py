@@ -1,14 +1,8 @@
 """The limits of the service: sizes, times, and what all clients and each of them may hold at a time."""
 
 from collections import Counter
-from functools import cache
-from typing import TYPE_CHECKING
 
-from pipelines.runtime.cluster import is_connected
 from pipelines.serving.request_error import RequestError
-
-if TYPE_CHECKING:
-    from ray.util import metrics
 
 MAX_TEXT = 1000  # characters; captions have about a hundred
 MAX_RESULTS = 100
@@ -35,20 +29,6 @@ BATCH_SECONDS = 0.005
 # requests arrive, wait or are answered at a time, whose bodies are in memory.
 MAX_CONNECTIONS = MAX_REQUESTS = 512
 MAX_BODIES = 128 * 1024 * 1024
-
-
-@cache
-def _requests() -> "metrics.Counter":
-    from ray.util import metrics
-
-    about = "Requests by the status of their answer; closed: connections that were closed without one"
-    return metrics.Counter("vse_search_requests", about, ("status",))
-
-
-def count(status: str) -> None:
-    """Count a request, answered or refused, for the metrics of Ray, if it runs: `ray_vse_search_requests_total`."""
-    if is_connected():
-        _requests().inc(tags={"status": status})
 
 
 class Shares:

@@ -18,6 +18,7 @@ from pipelines.inference.embedder import QueryError
 from pipelines.registry.in_use import in_use
 from pipelines.retrieval.filters import column_types
 from pipelines.retrieval.hits import Hit
+from pipelines.retrieval.image_gallery import read_state
 from pipelines.retrieval.options import Kind, Target
 from pipelines.retrieval.search_model import SearchError, load_search_model
 from pipelines.serving import limits
@@ -55,6 +56,10 @@ class SearchReplica:
         self._use.__enter__()  # until this object goes: its version is not pruned
         # The path of a model that is a folder is not for clients.
         self._name = Path(self._model.name).name if Path(self._model.name).is_dir() else self._model.name
+        own = read_state(Path(model))
+        self._served = {"model": self._name, "gallery": "", "gallery_version": ""}
+        if own is not None:
+            self._served = {"model": own["model"], "gallery": self._name, "gallery_version": own["current"]}
         self._places = {record.image_id: place for place, record in enumerate(self._model.gallery.records)}
         self._cached_image = lru_cache(_IMAGES_CACHED)(self._image)
         # What is loaded when it is asked for is loaded now, or the first client would wait.
@@ -72,6 +77,10 @@ class SearchReplica:
             return await getattr(self, method)(*arguments)
         except RequestError as refusal:
             return refusal
+
+    async def served(self) -> dict[str, str]:
+        """Return the model, and the gallery and its version if it is one's own."""
+        return self._served
 
     async def facts(self) -> dict[str, Any]:
         """Return a description of the model for clients, and the limits of their queries."""

@@ -4,6 +4,7 @@ import os
 
 from pipelines.retrieval.options import add_model_options
 from pipelines.runtime.cli import CommandParser, number_in
+from pipelines.runtime.logs import configure
 from pipelines.serving.guard import TOKEN_VARIABLE, read_token
 
 
@@ -23,6 +24,7 @@ def main() -> None:
     follow = "change to a new champion, or a gallery that was indexed again, while the service runs"
     parser.add_argument("--follow", action="store_true", help=follow)
     options = parser.parse_args()
+    configure("info")  # the log of requests
     # Out of the environment, which every process of Ray would inherit.
     token = read_token(options.host, os.environ.pop(TOKEN_VARIABLE, None))
     from pipelines.serving.running import run

@@ -156,14 +156,14 @@ def _run(
     plans: dict[str, StagePlan] = {}
     was_connected = cluster.is_connected()
     try:
-        checks = [known_stages()[name].check_cluster for name in names if not planned[name].complete]
-        if any(checks) and cluster.cluster_address(config.ray.address):
-            # The room on this machine alone has been checked already.
-            cluster.connect(config.ray.address)
-            for check in filter(None, checks):
-                check(config)
         runs = PipelineRuns(config.experiment, identity, within=within)
         with runs, runs.parent as parent, about("", parent.run_id):
+            checks = [known_stages()[name].check_cluster for name in names if not planned[name].complete]
+            if any(checks) and cluster.cluster_address(config.ray.address):
+                # The room on this machine alone has been checked already.
+                cluster.connect(config.ray.address)
+                for check in filter(None, checks):
+                    check(config)
             parent.log_params(config.model_dump(mode="json"))
             parent.set_tags({f"vse.{name}.fingerprint": plan.fingerprint for name, plan in planned.items()})
             for name in planned:

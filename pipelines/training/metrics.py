@@ -8,10 +8,30 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
+from ray.util.metrics import Gauge
 
 from vse_core.training.step import StepResult
+
+# Metrics of a step that Ray's metrics have too, for Prometheus: as `ray_vse_train_loss`, ...
+ON_RAY = {
+    "train/loss": "Loss of a step",
+    "train/samples_per_second": "Samples of all processes that are trained on in a second",
+    "train/data_wait_share": "Share of the time in which training waits for data",
+}
+
+
+@cache
+def _gauge(name: str) -> Gauge:
+    return Gauge(f"vse_{name.replace('/', '_')}", ON_RAY[name], ("run",))
+
+
+def tell_ray(metrics: Mapping[str, float], run: str) -> None:
+    """Give a step's metrics to Ray, under the id of the run in MLflow; in a process of Ray's."""
+    for name in ON_RAY:
+        _gauge(name).set(metrics[name], {"run": run})
 
 
 class Scalars:

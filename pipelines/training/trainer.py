@@ -26,12 +26,13 @@ from pipelines.inference.learned_values import write_learned_values
 from pipelines.inference.start import write_start
 from pipelines.inference.text_embedder import text_batches
 from pipelines.kinds.inputs import SplitData
+from pipelines.runtime.cluster import is_connected
 from pipelines.tracking import LoggedData, Tracker
 from pipelines.training.checkpoints import Checkpoints
 from pipelines.training.initial_weights import start_from_feature_mean, start_from_initial, start_from_word_vectors
 from pipelines.training.left_out import kept_captions
 from pipelines.training.loss_log import append_loss, forget_losses
-from pipelines.training.metrics import Scalars, StepReport, ThroughputMeter
+from pipelines.training.metrics import Scalars, StepReport, ThroughputMeter, tell_ray
 from pipelines.training.preemption import CheckpointRequests
 from pipelines.training.prepare import model_specification
 from pipelines.training.schedules import LossSchedule, build_schedule
@@ -294,6 +295,8 @@ class Trainer:
             metrics["system/gpu_memory_peak_gb"] = torch.cuda.max_memory_allocated(self.device) / 1e9
         self._logged = report.meter
         tracker.log_metrics(metrics, report.step)
+        if is_connected():
+            tell_ray(metrics, tracker.run_id)
 
     def _finish_epoch(self, epoch: int) -> None:
         finished = min(epoch + 1, self.training.epochs)

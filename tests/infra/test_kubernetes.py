@@ -182,6 +182,27 @@ def test_the_schedule_creates_the_job_of_the_other_file() -> None:
     assert pod["serviceAccountName"] == cron["metadata"]["name"]
 
 
+def test_a_night_in_one_pod_is_repeated_only_if_that_can_help() -> None:
+    job = one("retrain.yaml")["spec"]["jobTemplate"]["spec"]
+    (container,) = job["template"]["spec"]["containers"]
+    fails, ignored = job["podFailurePolicy"]["rules"]
+    assert (fails["action"], fails["onExitCodes"]["operator"]) == ("FailJob", "In")
+    assert fails["onExitCodes"]["containerName"] == container["name"]
+    table = (ROOT / "docs" / "retraining.md").read_text(encoding="utf-8")
+    assert fails["onExitCodes"]["values"] == [
+        int(status) for status in re.findall(r"^\| failed[^|]*\| (\d+)", table, re.M)
+    ]
+    assert (ignored["action"], ignored["onPodConditions"]) == ("Ignore", [{"type": "DisruptionTarget"}])
+    assert container["image"].partition("/")[2] == image_tag("gpu")
+    assert container["args"][1] == "pipelines/retrain.py"
+    # What the schedules leave behind goes by itself.
+    for name in ("cronjob.yaml", "retrain.yaml"):
+        (cron,) = (m for m in manifests(FOLDER / name) if m["kind"] == "CronJob")
+        assert cron["spec"]["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] > 0
+    for job in (one("rayjob.yaml")["spec"], one("raycronjob.yaml")["spec"]["jobTemplate"]):
+        assert (job["shutdownAfterJobFinishes"], job["ttlSecondsAfterFinished"] > 0) == (True, True)
+
+
 def test_secrets_are_made_by_the_page_and_are_in_no_file() -> None:
     used = {
         ref["name"] for _, manifest in EVERY for key in ("secretRef", "secretKeyRef") for ref in found(manifest, key)
@@ -229,7 +250,7 @@ def test_of_a_cluster_the_autoscaler_alone_may_ask_kubernetes_for_machines(name:
 
 
 def test_policies_protect_every_open_port_and_let_in_pods_that_are_there() -> None:
-    pods = {label["app"] for _, manifest in EVERY for label in found(manifest, "labels")}
+    pods = {label["app"] for _, manifest in EVERY for label in found(manifest, "labels") if "app" in label}
     policies = [manifest["spec"] for _, manifest in PLAIN if manifest["kind"] == "NetworkPolicy"]
     protected = {policy["podSelector"]["matchLabels"]["app"] for policy in policies}
     assert protected == {"postgres", "mlflow", "vse-training", "vse-search"}

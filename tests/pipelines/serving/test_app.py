@@ -241,7 +241,7 @@ def test_searches_that_wait_are_embedded_together(replica: SearchReplica, monkey
 def test_the_interface_describes_itself_and_needs_nothing_from_elsewhere(client: TestClient) -> None:
     schema = client.get("/openapi.json").json()
     searches = {"/search", "/search/batch", "/search/image", "/search/base64", "/search/like", "/relevance"}
-    assert set(schema["paths"]) == {*searches, "/health", "/model", "/images/{image_id}"}
+    assert set(schema["paths"]) == {*searches, "/health", "/metrics", "/model", "/images/{image_id}"}
     for path in searches - {"/search/image"}:
         body = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"]
         (example,) = schema["components"]["schemas"][body.rpartition("/")[2]]["examples"]
