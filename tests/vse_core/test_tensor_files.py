@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -90,11 +91,8 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, form: str, reader: str) -> No
 def test_memory_that_runs_out_is_told_before_the_file_is_blamed(
     tmp_path: Path, reader: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def load(*_: object, **__: object) -> None:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")
-
     torch.save({"a": torch.ones(2)}, tmp_path / "x.pth")
-    monkeypatch.setattr(torch, "load", load)
+    monkeypatch.setattr(torch, "load", Mock(side_effect=RuntimeError("can't allocate memory: 9 bytes")))
     with pytest.raises((TensorFileError, ExtractorError), match=r"^memory ran out.*: free some and try again"):
         READERS[reader](tmp_path / "x.pth")
 

@@ -59,9 +59,10 @@ def write_captions(n: int, rng: Random) -> Iterator[list[Word]]:
 
 
 def _finished(tree: str, rng: Random) -> list[Word]:
-    """Vary casing and the final stop as in real captions."""
+    """Return a tree's words with indices of their heads, and vary casing and the final stop as in real captions."""
     draw = rng.random()
-    words = linearise(f"{tree} (punct ./.)" if draw < 0.75 else tree)
+    words: list[Word] = []
+    _add_words(_read(f"(root {tree} (punct ./.))" if draw < 0.75 else f"(root {tree})"), words)
     glued = {len(words) - 2} if 0.45 <= draw < 0.75 else set()
     for i, word in enumerate(words[:-1]):
         if word.form == "-":
@@ -74,15 +75,8 @@ def _finished(tree: str, rng: Random) -> list[Word]:
     return words
 
 
-def linearise(tree: str) -> list[Word]:
-    """Return the words of a tree in the order of the text, with indices of their heads."""
-    words: list[Word] = []
-    _add_words(_read(f"(root {tree})"), words)
-    return words
-
-
 def _add_words(tree: Tree, words: list[Word]) -> int:
-    """Add the words of a tree to those before it; return the index of the word at its top."""
+    """Add the words of a tree, in the order of the text, to those before it; return the index of the one at its top."""
     head, dependents = -1, []
     for part in tree:
         if isinstance(part, Tree):
@@ -98,11 +92,6 @@ def _add_words(tree: Tree, words: list[Word]) -> int:
 
 def _read(tree: str) -> Tree:
     return Tree.fromstring(tree, node_pattern=r"\S+", leaf_pattern=r"[^\s()]+")
-
-
-def _parts(tree: str) -> list[str]:
-    """Return the word at the top of a tree and the dependents around it, in order."""
-    return [part.pformat(margin=len(tree)) if isinstance(part, Tree) else part for part in _read(f"(root {tree})")]
 
 
 def _noun(lemma: str, plural: bool = False) -> str:
@@ -134,7 +123,8 @@ def _verb(lemma: str, tag: Literal["VB", "VBP", "VBZ", "VBG", "VBN"]) -> str:
 
 def _without_determiner(tree: str) -> str:
     """Take determiners and possessives off a noun phrase, or off the subject of a clause."""
-    parts = _parts(tree)
+    # The word at the top and the dependents around it, in order.
+    parts = [part.pformat(margin=len(tree)) if isinstance(part, Tree) else part for part in _read(f"(root {tree})")]
     subject = next((i for i, part in enumerate(parts) if part.startswith("(nsubj ")), None)
     if subject is None:
         return " ".join(part for part in parts if not part.startswith(("(det ", "(nmod:poss ")))

@@ -5,6 +5,7 @@ flat boxes, then of the square ones, then of the tall ones.
 """
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -24,26 +25,18 @@ def caffe_anchors() -> Tensor:
     The first cell's pixels 0 .. 15 are given each ratio with sides rounded to whole pixels, and are then scaled about
     their centre 7.5 (Ren et al., Faster R-CNN, generate_anchors).
     """
-    centre = (STRIDE - 1) / 2
-    boxes = []
-    for ratio in RATIOS:
-        width = round(math.sqrt(STRIDE**2 / ratio))
-        height = round(width * ratio)
-        for scale in SCALES:
-            across, down = (width * scale - 1) / 2, (height * scale - 1) / 2
-            boxes.append([centre - across, centre - down, centre + across, centre + down])
-    return torch.tensor(boxes)
+    sides = [(width := round(math.sqrt(STRIDE**2 / ratio)), round(width * ratio)) for ratio in RATIOS]
+    return _boxes_around((STRIDE - 1) / 2, [(w * scale - 1, h * scale - 1) for w, h in sides for scale in SCALES])
 
 
 def detectron2_anchors() -> Tensor:
     """The anchors of detectron2, (12, 4) float32: exact sides about the cell's corner, which is its centre there."""
-    boxes = []
-    for ratio in RATIOS:
-        for scale in SCALES:
-            width = STRIDE * scale / math.sqrt(ratio)
-            across, down = width / 2, width * ratio / 2
-            boxes.append([-across, -down, across, down])
-    return torch.tensor(boxes)
+    widths = [(STRIDE * scale / math.sqrt(ratio), ratio) for ratio in RATIOS for scale in SCALES]
+    return _boxes_around(0.0, [(width, width * ratio) for width, ratio in widths])
+
+
+def _boxes_around(centre: float, sides: Iterable[tuple[float, float]]) -> Tensor:
+    return torch.tensor([[centre - w / 2, centre - h / 2, centre + w / 2, centre + h / 2] for w, h in sides])
 
 
 def anchors_at_cells(anchors_A4: Tensor, height: int, width: int) -> Tensor:

@@ -176,9 +176,8 @@ def _network_class(config: Any) -> Any:
 
 
 def _config_digest(config: Any) -> str:
-    settings = config.to_dict()
-    for name in ("_name_or_path", "transformers_version"):  # where and with what it was loaded
-        settings.pop(name, None)
+    origin = ("_name_or_path", "transformers_version")  # where and with what it was loaded
+    settings = {name: value for name, value in config.to_dict().items() if name not in origin}
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
 
 

@@ -16,6 +16,7 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from mlflow import MlflowClient
@@ -222,12 +223,9 @@ def test_what_a_process_could_not_send_arrives_with_the_next(config: PipelineCon
 def test_a_full_disk_does_not_hide_the_error_that_ended_the_run(
     config: PipelineConfig, outage: Outage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(*arguments: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     tracker = PipelineRuns(config.experiment, FINGERPRINT).parent
     outage.on = True
-    monkeypatch.setattr("pipelines.tracking.tracker.write_json_atomic", full)
+    monkeypatch.setattr("pipelines.tracking.tracker.write_json_atomic", Mock(side_effect=OSError(errno.ENOSPC, "full")))
     tracker.log_metrics({"loss": 1.0}, step=1)
     with pytest.raises(StageError, match="what to do"), tracker:
         raise StageError("what to do")

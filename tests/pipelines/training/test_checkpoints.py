@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -47,10 +48,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: p
     checkpoints = checkpoints_in(tmp_path)
     checkpoints.save(1, model, optimizer, Progress(step=1))
     checkpoints.wait()
-
-    def full(*_arguments: object) -> None:
-        raise SafetensorError("I/O error: No space left on device (os error 28)")
-
+    full = Mock(side_effect=SafetensorError("I/O error: No space left on device (os error 28)"))
     monkeypatch.setattr("vse_core.training.state.save_file", full)
     checkpoints.save(2, model, optimizer, Progress(step=2))
     with pytest.raises(StageError, match=r"cannot write to .*step-00000002 .*No space left.* make room there"):

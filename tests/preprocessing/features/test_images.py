@@ -8,6 +8,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -300,7 +301,7 @@ def test_a_jpeg_above_the_limit_is_decoded_at_a_fraction_of_its_sides() -> None:
 def test_threads_share_the_limit() -> None:
     data, held, most, lock = encode(photo(), "PNG"), 0, 0, threading.Lock()
 
-    def work() -> None:
+    def work(_: int) -> None:
         nonlocal held, most
         with bounded_image(data, 2 * 40 * 30) as image:
             with lock:
@@ -310,11 +311,8 @@ def test_threads_share_the_limit() -> None:
             with lock:
                 held -= image.width * image.height
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
     assert most == 2 * 40 * 30
 
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -127,11 +128,8 @@ def test_of_many_that_ask_at_once_one_gets_it(server: Server) -> None:
                 finished.set()
 
     finished = threading.Event()
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(ask, range(6)))
     assert (len(got), len(refused)) == (1, 5)
 
 

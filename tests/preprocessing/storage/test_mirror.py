@@ -6,6 +6,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -67,36 +68,24 @@ def test_a_file_of_another_size_is_replaced(here: Mirror, there: Mirror) -> None
     assert (there.root / "stage/one").read_bytes() == b"whole"
 
 
-def test_missing_files_are_pushed(here: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_files_are_pushed(here: Mirror) -> None:
     here.push(write(here.root / "stage/one"))
     for name in ("two", "deep/three", "four"):
         write(here.root / "stage" / name)
-    pushed: list[str] = []
-    upload = LocalStorage.upload
-
-    def noted(self: LocalStorage, path: Path, name: str) -> None:
-        pushed.append(name)
-        upload(self, path, name)
-
-    monkeypatch.setattr(LocalStorage, "upload", noted)
-    here.push_missing(here.root / "stage", ["one", "two", "deep/three", "made elsewhere"])
-    assert sorted(pushed) == ["stage/deep/three", "stage/two"]
+    with patch.object(LocalStorage, "upload", autospec=True, side_effect=LocalStorage.upload) as upload:
+        here.push_missing(here.root / "stage", ["one", "two", "deep/three", "made elsewhere"])
+    assert sorted(call.args[2] for call in upload.mock_calls) == ["stage/deep/three", "stage/two"]
 
 
-def test_several_at_once_copy_once(here: Mirror, there: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_at_once_copy_once(here: Mirror, there: Mirror) -> None:
     for number in range(5):
         here.push(write(here.root / f"stage/{number}", bytes(1000)))
-    copied: list[str] = []
-    download = LocalStorage.download
-
-    def noted(self: LocalStorage, name: str, path: Path) -> None:
-        copied.append(name)
-        download(self, name, path)
-
-    monkeypatch.setattr(LocalStorage, "download", noted)
-    with ThreadPoolExecutor(4) as pool:
+    with (
+        patch.object(LocalStorage, "download", autospec=True, side_effect=LocalStorage.download) as download,
+        ThreadPoolExecutor(4) as pool,
+    ):
         list(pool.map(lambda _: there.pull(there.root / "stage"), range(4)))
-    assert sorted(copied) == [f"stage/{number}" for number in range(5)]
+    assert sorted(call.args[1] for call in download.mock_calls) == [f"stage/{number}" for number in range(5)]
 
 
 def shards(mirror: Mirror, count: int) -> list[Path]:
@@ -222,7 +211,7 @@ def size(path: Path) -> int:
         return 0
 
 
-def test_shards_that_are_being_copied_count(here: Mirror, there: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_that_are_being_copied_count(here: Mirror, there: Mirror) -> None:
     stored = [write(here.root / "stage" / f"shard-{number:05d}.tar", bytes(100)) for number in range(6)]
     here.push(*stored)
     small = limited(there, 350)

@@ -35,14 +35,8 @@ from vse_core.pooling import build_pooling
 
 DIM = 6
 HEADS = 2
-CONFIG = BertConfig(
-    vocab_size=30,
-    hidden_size=8,
-    num_hidden_layers=2,
-    num_attention_heads=HEADS,
-    intermediate_size=12,
-    max_position_embeddings=16,
-)
+TOWER = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": HEADS, "intermediate_size": 12}
+CONFIG = BertConfig(**TOWER | {"num_hidden_layers": 2}, vocab_size=30, max_position_embeddings=16)
 
 
 @pytest.fixture(scope="module")
@@ -137,15 +131,7 @@ def test_a_caption_alone_and_in_a_batch_is_the_same(fixed: BertEncoder, lengths:
     [
         CONFIG,
         DistilBertConfig(vocab_size=30, dim=8, n_layers=1, n_heads=2, hidden_dim=12, max_position_embeddings=16),
-        ElectraConfig(
-            vocab_size=30,
-            embedding_size=6,
-            hidden_size=8,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=12,
-            max_position_embeddings=16,
-        ),
+        ElectraConfig(**TOWER, vocab_size=30, embedding_size=6, max_position_embeddings=16),
     ],
     ids=lambda config: config.model_type,
 )
@@ -159,7 +145,6 @@ def test_every_parameter_of_any_such_network_is_trained(config: PreTrainedConfig
     assert [name for name, parameter in encoder.named_parameters() if parameter.grad is None] == []
 
 
-TOWER = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
 VISION = {**TOWER, "image_size": 16, "patch_size": 8}
 TEXT = {**TOWER, "vocab_size": 30, "max_position_embeddings": 16, "bos_token_id": 1, "eos_token_id": 2}
 NETWORKS: list[tuple[PreTrainedConfig, int | None]] = [

@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vse_core.evaluation.ranks as ranks_module
+from tests.vse_core.evaluation.naive import naive_ranks
 from vse_core.evaluation.adversarial import AttackProtocol, evaluate_attack
 from vse_core.evaluation.recall import evaluate_retrieval
 
 
-def naive_ranks(
+def naive_attack(
     images: np.ndarray, texts: np.ndarray, counts: list[int], attacks: np.ndarray, attack_counts: list[int], own: bool
 ) -> tuple[list[int], int]:
     """0-based rank of each image's best caption, and how many images have a tie between true and false."""
@@ -19,18 +20,11 @@ def naive_ranks(
     attack_image = [caption_image[caption] for caption, count in enumerate(attack_counts) for _ in range(count)]
     ranks, ties = [], 0
     for image, views in enumerate(images):
-        candidates = []
-        for text, owner in zip(texts, caption_image, strict=True):
-            candidates.append((max(float(view @ text) for view in views), owner == image))
-        for text, owner in zip(attacks, attack_image, strict=True):
-            if owner == image or not own:
-                candidates.append((max(float(view @ text) for view in views), False))
-        # Of equals the later one comes first.
-        places = sorted(range(len(candidates)), key=lambda place: (-candidates[place][0], -place))
-        order = [candidates[place] for place in places]
-        ranks.append([true for _, true in order].index(True))
-        best = order[ranks[-1]][0]
-        ties += any(score == best and not true for score, true in candidates)
+        met = [text for text, owner in zip(attacks, attack_image, strict=True) if owner == image or not own]
+        scores = [max(float(view @ text) for view in views) for text in (*texts, *met)]
+        found = naive_ranks(scores, [caption for caption, owner in enumerate(caption_image) if owner == image])
+        ranks.append(found.rank)
+        ties += found.tied
     return ranks, ties
 
 
@@ -52,7 +46,7 @@ def test_ranks_are_those_of_a_sort(
     # Small integers make exact ties, in any order of summation.
     images = rng.integers(0, levels, (len(counts), views, 3)).astype(np.float32)
     texts, attacks = (rng.integers(0, levels, (rows, 3)).astype(np.float32) for rows in (captions, sum(attack_counts)))
-    ranks, ties = naive_ranks(images, texts, counts, attacks, attack_counts, protocol == "own")
+    ranks, ties = naive_attack(images, texts, counts, attacks, attack_counts, protocol == "own")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranks_module, "CHUNK_ELEMENTS", chunk)
         patch.setattr(ranks_module, "FEWEST_QUERIES", 1)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vse_core.evaluation.ranks as ranks_module
+from tests.vse_core.evaluation.naive import naive_ranks
 from vse_core.evaluation.directions import DIRECTIONS, Direction, rank_direction
 from vse_core.evaluation.ranks import RelevantItems
 
@@ -59,13 +60,11 @@ def test_ranks_are_those_of_a_sort(
         )
     for row, (query, gallery) in enumerate(zip(asked, galleries, strict=True)):
         # Of three members the mean of float32 is that of the code: integers are added exactly, then divided once.
-        scores = {item: np.float32(naive_similarity(direction, members, query, item)) for item in gallery}
-        # Of equals the later one comes first.
-        order = sorted(gallery, key=lambda item: (-scores[item], -item))
-        rank = next(place for place, item in enumerate(order) if item in true[row])
-        tied = any(scores[item] == scores[order[rank]] and item not in true[row] for item in gallery)
-        assert (int(ranks.ranks_Q[row]), bool(ranks.tied_Q[row])) == (rank, tied)
-        assert (int(ranks.relevant_Q[row]), int(ranks.top_Q[row])) == (order[rank], order[0])
+        scores = [np.float32(naive_similarity(direction, members, query, item)) for item in gallery]
+        expected = naive_ranks(scores, [gallery.index(item) for item in true[row]])
+        assert (int(ranks.ranks_Q[row]), bool(ranks.tied_Q[row])) == (expected.rank, expected.tied)
+        found = int(ranks.relevant_Q[row]), int(ranks.top_Q[row])
+        assert found == (gallery[expected.best], gallery[expected.first])
 
 
 def test_a_query_is_not_in_its_own_gallery():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.vse_core.evaluation.naive import naive_ranks
 from tests.vse_core.training.tiny_levels import levels_batch, tiny_levels
 from vse_core.evaluation import members
 from vse_core.evaluation.directions import rank_direction
@@ -30,12 +31,11 @@ def test_ranks_are_those_of_a_sort(elements: int, monkeypatch: pytest.MonkeyPatc
     video_P, text_P = (torch.tensor(column) for column in zip(*PAIRS, strict=True))
     of_videos = rank_direction([(videos, texts)], "i2t", RelevantItems.of_pairs(video_P, text_P, 5))
     of_texts = rank_direction([(videos, texts)], "t2i", RelevantItems.of_pairs(text_P, video_P, 7))
-    for video in range(5):
-        order = sorted(range(7), key=lambda text, row=sims[video]: -row[text])
-        assert of_videos.ranks_Q[video] == min(order.index(text) for v, text in PAIRS if v == video)
-    for text in range(7):
-        order = sorted(range(5), key=lambda video, column=text: -sims[video][column])
-        assert of_texts.ranks_Q[text] == min(order.index(video) for video, t in PAIRS if t == text)
+    expected = [naive_ranks(row, [text for v, text in PAIRS if v == video]).rank for video, row in enumerate(sims)]
+    assert of_videos.ranks_Q.tolist() == expected
+    columns = enumerate(zip(*sims, strict=True))
+    expected = [naive_ranks(column, [video for video, t in PAIRS if t == text]).rank for text, column in columns]
+    assert of_texts.ranks_Q.tolist() == expected
 
 
 @pytest.mark.parametrize("counts", [[1, 1, 2, 1, 2], [3, 1, 1, 1, 1]])
@@ -43,13 +43,10 @@ def test_both_directions_at_once(counts: list[int]) -> None:
     videos, texts, sims = levels()
     owners = [video for video, count in enumerate(counts) for _ in range(count)]
     found = rank_retrieval([(videos, texts)], counts)[1]
-    for video in range(5):
-        order = sorted(range(7), key=lambda text, row=sims[video]: -row[text])
-        own = [order.index(text) for text in range(7) if owners[text] == video]
-        assert found.image_to_text.ranks_Q[video] == min(own)
-    for text in range(7):
-        order = sorted(range(5), key=lambda video, column=text: -sims[video][column])
-        assert found.text_to_image.ranks_Q[text] == order.index(owners[text])
+    expected = [naive_ranks(row, [t for t in range(7) if owners[t] == video]).rank for video, row in enumerate(sims)]
+    assert found.image_to_text.ranks_Q.tolist() == expected
+    columns = zip(owners, zip(*sims, strict=True), strict=True)
+    assert found.text_to_image.ranks_Q.tolist() == [naive_ranks(column, [owner]).rank for owner, column in columns]
 
 
 def test_an_ensemble_of_levels_and_embeddings_takes_the_mean() -> None:

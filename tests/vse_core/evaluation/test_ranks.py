@@ -8,18 +8,9 @@ from hypothesis import strategies as st
 
 import vse_core.evaluation.ranks as ranks_module
 import vse_core.evaluation.recall as recall
+from tests.vse_core.evaluation.naive import naive_ranks
 from vse_core.evaluation.ranks import Ranks, RelevantItems, nan_as_worst, rank_queries
 from vse_core.evaluation.recall import rank_retrieval
-
-
-def naive(scores: list[float], true: set[int]) -> tuple[int, bool, int, float, int, float]:
-    """Rank of the best relevant item, whether an irrelevant one ties, item and score; the first item and its score."""
-    # Of equals the later one comes first.
-    order = sorted(range(len(scores)), key=lambda item: (-scores[item], -item))
-    rank = next(place for place, item in enumerate(order) if item in true)
-    best = order[rank]
-    tied = any(scores[item] == scores[best] and item not in true for item in range(len(scores)))
-    return rank, tied, best, scores[best], order[0], scores[order[0]]
 
 
 def rows(ranks: Ranks) -> list[tuple[int, bool, int, float, int, float]]:
@@ -50,10 +41,10 @@ def test_both_ways_within_folds_and_in_the_whole(folds: int, each: int, views: i
         # What is outside a query's fold is behind everything.
         same = (np.arange(len(counts)) * cut // len(counts))[:, None] == (owner * cut // len(counts))[None, :]
         inside = np.where(same, sims, -1.0)
-        expected = [naive(inside[i].tolist(), set(np.flatnonzero(owner == i))) for i in range(len(counts))]
+        expected = [naive_ranks(inside[i].tolist(), set(np.flatnonzero(owner == i))) for i in range(len(counts))]
         # Ranks count within the fold, whatever lies behind it.
         assert rows(ranks.image_to_text) == expected
-        assert rows(ranks.text_to_image) == [naive(inside[:, c].tolist(), {owner[c]}) for c in range(len(owner))]
+        assert rows(ranks.text_to_image) == [naive_ranks(inside[:, c].tolist(), {owner[c]}) for c in range(len(owner))]
 
 
 @settings(max_examples=60)
@@ -77,7 +68,7 @@ def test_any_items_may_be_true(queries: int, items: int, levels: int, chunk: int
         found = rank_queries(
             lambda run: torch.from_numpy(sims)[run], RelevantItems.of_pairs(query_P, item_P, queries), items
         )
-    assert rows(found) == [naive(row.tolist(), of_row) for row, of_row in zip(sims, true, strict=True)]
+    assert rows(found) == [naive_ranks(row.tolist(), of_row) for row, of_row in zip(sims, true, strict=True)]
 
 
 def test_what_is_not_a_number_is_first_among_the_false_and_last_among_the_true():

@@ -2,22 +2,13 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.vse_core.losses.batches import S, embeddings_with
+from tests.vse_core.losses import oracles
+from tests.vse_core.losses.batches import S, embeddings_with, nested, pair_counts, random_batch, seeds, view_counts
 from vse_core.losses import build_loss
 from vse_core.losses.global_pairs import GlobalPairs, pair_similarities
-
-
-def hinge_oracle(sims: torch.Tensor, ids: list[int], margin: float, negatives: str, mask: bool) -> float:
-    total = 0.0
-    count = len(ids)
-    for anchor in range(count):
-        others = [j for j in range(count) if j != anchor and not (mask and ids[j] == ids[anchor])]
-        captions = [max(0.0, margin + float(sims[anchor, j] - sims[anchor, anchor])) for j in others]
-        images = [max(0.0, margin + float(sims[j, anchor] - sims[anchor, anchor])) for j in others]
-        for terms in (captions, images):
-            total += max(terms, default=0.0) if negatives == "hardest" else sum(terms)
-    return total
 
 
 @pytest.mark.parametrize(("negatives", "expected"), [("all", 2.15), ("hardest", 1.40)])
@@ -32,21 +23,22 @@ def test_collapse_plateau():
     assert loss(vectors.unsqueeze(1), vectors, torch.arange(128)).total.item() == pytest.approx(51.2, abs=1e-3)
 
 
-@pytest.mark.parametrize("views", [1, 3])
-@pytest.mark.parametrize("mask", [False, True])
-@pytest.mark.parametrize("negatives", ["all", "hardest"])
-def test_against_a_loop_over_triplets(negatives: str, mask: bool, views: int):
-    generator = torch.Generator().manual_seed(5)
-    images = torch.nn.functional.normalize(torch.randn(7, views, 4, generator=generator), dim=-1)
-    texts = torch.nn.functional.normalize(torch.randn(7, 4, generator=generator), dim=-1)
-    ids = [0, 1, 1, 2, 3, 3, 3]
-    sims = torch.tensor([[max(float(view @ text) for view in image) for text in texts] for image in images])
-    loss = build_loss("triplet", margin=0.3, negatives=negatives, mask_same_image=mask)
-    result = loss(images, texts, torch.tensor(ids))
-    assert result.total.item() == pytest.approx(hinge_oracle(sims, ids, 0.3, negatives, mask), abs=1e-5)
+@settings(max_examples=60)
+@given(
+    seed=seeds,
+    pairs=pair_counts,
+    views=view_counts,
+    negatives=st.sampled_from(["hardest", "all"]),
+    mask=st.booleans(),
+)
+def test_against_a_loop_over_triplets(seed, pairs, views, negatives, mask):
+    images, texts, ids = random_batch(seed, pairs, views)
+    options = {"margin": 0.3, "negatives": negatives, "mask_same_image": mask}
+    result, mean = (build_loss("triplet", **options, reduction=each)(images, texts, ids) for each in ("sum", "mean"))
+    expected = oracles.multi_view(nested(images, texts), ids.tolist(), "max", 0.3, negatives, mask, lam=0.0)
+    assert result.total.item() == pytest.approx(expected, abs=1e-9)
     assert result.total.item() == pytest.approx(float(result.parts["image_to_text"] + result.parts["text_to_image"]))
-    mean = build_loss("triplet", margin=0.3, negatives=negatives, mask_same_image=mask, reduction="mean")
-    assert mean(images, texts, torch.tensor(ids)).total.item() == pytest.approx(result.total.item() / 7, abs=1e-6)
+    assert mean.total.item() == pytest.approx(expected / pairs, abs=1e-9)
 
 
 @pytest.mark.parametrize("negatives", ["hardest", "all"])

@@ -8,10 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.vse_core.losses.unified_oracle import total, unified_terms
-from vse_core.losses.components import (
-    ComponentVectors,
-    UnifiedOutput,
-)
+from vse_core.losses.components import ComponentVectors, UnifiedOutput
 from vse_core.losses.unified import UnifiedLoss
 
 
@@ -100,27 +97,18 @@ def test_published_weights_are_the_defaults_and_relations_may_wait():
     assert not any(part.requires_grad for part in parts.values())
 
 
+VECTORS, KINDS = ("images_bKD", "regions_bND", "sentences_bD", "composed_bD"), ("objects", "pairs", "triples")
+
+
 def differentiable(output: UnifiedOutput) -> list[torch.Tensor]:
-    tensors = [output.images_bKD, output.regions_bND, output.sentences_bD, output.composed_bD]
-    tensors += [kind.vectors_MVD for kind in (output.objects, output.pairs, output.triples)]
+    tensors = [getattr(output, name) for name in VECTORS] + [getattr(output, name).vectors_MVD for name in KINDS]
     return [tensor.clone().requires_grad_() for tensor in tensors]
 
 
 def rebuilt(output: UnifiedOutput, tensors: tuple[torch.Tensor, ...]) -> UnifiedOutput:
-    images, regions, sentences, composed, *kinds = tensors
-    old = (output.objects, output.pairs, output.triples)
-    new = [ComponentVectors(vectors, kind.owners_M) for vectors, kind in zip(kinds, old, strict=True)]
-    objects, pairs, triples = new
-    return replace(
-        output,
-        images_bKD=images,
-        regions_bND=regions,
-        sentences_bD=sentences,
-        composed_bD=composed,
-        objects=objects,
-        pairs=pairs,
-        triples=triples,
-    )
+    owners = [getattr(output, name).owners_M for name in KINDS]
+    kinds = map(ComponentVectors, tensors[len(VECTORS) :], owners)
+    return replace(output, **dict(zip(VECTORS, tensors, strict=False)), **dict(zip(KINDS, kinds, strict=True)))
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

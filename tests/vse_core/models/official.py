@@ -17,6 +17,7 @@ from torchvision.models import resnet50
 from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
 FEATURES, EMBED, WORDS = 10, 8, 17
+_NETWORK = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 1, "intermediate_size": 96}
 # Of a PyTorch network before transformers 5: what its ViT called the parts of a layer.
 _OLD_VIT_NAMES = {
     "attention.q_proj": "attention.attention.query",
@@ -166,9 +167,7 @@ class PatchEncoder(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.vit_model = ViTModel(
-            ViTConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=1, intermediate_size=96, image_size=48)
-        )
+        self.vit_model = ViTModel(ViTConfig(**_NETWORK, image_size=48))
         self.img_proj = Projection(64, "pool")
 
     def forward(self, pixels_CHW: Tensor) -> Tensor:
@@ -211,16 +210,7 @@ class BertTextEncoder(nn.Module):
 
     def __init__(self, projection: str = "linear", pool_name: str = "gpool") -> None:
         super().__init__()
-        self.bert = BertModel(
-            BertConfig(
-                vocab_size=WORDS,
-                hidden_size=64,
-                num_hidden_layers=2,
-                num_attention_heads=1,
-                intermediate_size=96,
-                max_position_embeddings=12,
-            )
-        )
+        self.bert = BertModel(BertConfig(**_NETWORK, vocab_size=WORDS, max_position_embeddings=12))
         self.projection, self.pool_name = projection, pool_name
         setattr(self, projection, nn.Linear(64, EMBED))
         setattr(self, pool_name, Gpo() if pool_name == "gpool" else AdPool())

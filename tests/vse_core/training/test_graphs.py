@@ -6,7 +6,7 @@ A GPU's own graphs are compared with its eager steps in tests/vse_core/test_gpu.
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
@@ -104,10 +104,8 @@ def test_components_whose_numbers_differ_in_every_batch_run_eagerly():
 
 
 def test_a_step_that_cannot_be_captured_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch):
-    def refuses(_work: Callable[[], StepResult]) -> Any:
-        raise RuntimeError("operation not permitted when stream is capturing")
-
     model = TinyViews(views=2)
+    refuses = Mock(side_effect=RuntimeError("operation not permitted when stream is capturing"))
     monkeypatch.setattr(graphs, "cuda_recorder", lambda: refuses)
     take = GraphedSteps(model, build_optimizer(model, 5e-3, 0.01), 2.0, MixedPrecision())
     loss = build_loss("triplet")

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from mlflow import MlflowClient
@@ -108,10 +109,7 @@ def test_a_database_that_is_gone_has_no_registered_model(config: PipelineConfig,
 def test_a_full_disk_is_one_message(
     config: PipelineConfig, upstream: Plans, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
-    def full(*_arguments: object, **_options: object) -> None:
-        raise error
-
-    monkeypatch.setattr(shutil, "copytree", full)
+    monkeypatch.setattr(shutil, "copytree", Mock(side_effect=error))
     with pytest.raises(StageError, match=r"^register: cannot write to .*make room there"):
         run(config, upstream)
 
