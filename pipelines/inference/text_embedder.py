@@ -15,6 +15,7 @@ from pipelines.kinds.behaviour import TextInputs
 from pipelines.kinds.component_embedder import Phrase
 from pipelines.runtime.progress import counted
 from preprocessing.captions.encoder import load_caption_encoder
+from preprocessing.captions.graph import SceneGraph
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.captions.vocabulary import tokenize
 from preprocessing.loading.batch import pad_tokens
@@ -47,6 +48,10 @@ class TextEmbedder:
         known = self.caption_encoder.vocabulary
         words = [] if known is None else dict.fromkeys(filter(str.isalpha, tokenize(text)))
         return [word for word in words if known is not None and known.find(word) is None]
+
+    def as_read(self, graph: SceneGraph) -> SceneGraph:
+        """Return a graph in the words in which the model reads components, without components in base forms."""
+        return graph if self.components is None else self.components.as_read(graph)
 
     def embed_phrases(self, phrases: Sequence[Phrase]) -> Tensor:
         """Embed objects, attributes and relations, without components as short texts: (phrases, D) unit vectors."""

@@ -67,6 +67,10 @@ class ComponentEmbedder:
         found += [*pairs_of(graph, self._model.text_encoder.numerals), *triples_of(graph)]
         return [phrase for phrase in found if Vocabulary.UNK not in self._ids(phrase)]
 
+    def as_read(self, graph: SceneGraph) -> SceneGraph:
+        """Return a graph in the words in which the model reads components."""
+        return graph.as_written() if self._model.text_encoder.surface_words else graph
+
     @torch.inference_mode()
     def embed_phrases(self, phrases: Sequence[Phrase]) -> Tensor:
         """Embed components as objects, attributes and relations: (phrases, D) unit vectors."""
@@ -99,7 +103,7 @@ class ComponentEmbedder:
     def _graphs(self, texts: Sequence[str]) -> list[SceneGraph]:
         from preprocessing.captions.scene_graph.parse import parse_captions
 
-        return [parsed.graph for parsed in parse_captions(self._parser, texts, _TEXTS_AT_ONCE)]
+        return [self.as_read(parsed.graph) for parsed in parse_captions(self._parser, texts, _TEXTS_AT_ONCE)]
 
     @cached_property
     def _parser(self) -> Language:

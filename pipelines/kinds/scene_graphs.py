@@ -22,8 +22,11 @@ def require_graphs(split: SplitData) -> Path:
     return split.graphs
 
 
-def graphs_of(split: SplitData) -> Iterator[list[SceneGraph]]:
-    """Yield the graphs of each image's captions; StageError if there are none, or those of other captions."""
+def graphs_of(split: SplitData, as_written: bool = False) -> Iterator[list[SceneGraph]]:
+    """Yield the graphs of each image's captions; StageError if there are none, or those of other captions.
+
+    `as_written` replaces base forms by the captions' words.
+    """
     directory = require_graphs(split)
     images = read_captions(directory)
     for image in range(len(split.reader)):
@@ -35,13 +38,14 @@ def graphs_of(split: SplitData) -> Iterator[list[SceneGraph]]:
                 f"is {meta['image_id']!r} in the features; delete the folder and run `{command('parse')}` again with "
                 "the same options"
             )
-        yield [caption.graph for caption in captions]
+        yield [caption.graph.as_written() if as_written else caption.graph for caption in captions]
 
 
 def write_pools(settings: KindSettings, train: SplitData, directory: Path) -> Pools:
     """Write the words that negatives and adversarial captions are made with; StageError if there are too few."""
+    graphs = graphs_of(train, getattr(settings.text, "surface_words", False))
     try:
-        pools = Pools.build(itertools.chain.from_iterable(graphs_of(train)), **settings.pools.model_dump())
+        pools = Pools.build(itertools.chain.from_iterable(graphs), **settings.pools.model_dump())
     except PoolsError as error:
         raise StageError(f"train: {error}") from error
     pools.save(directory / Pools.FILE)

@@ -36,6 +36,12 @@ class ComponentTextEncoderConfig(WordReader):
     train_words: bool = Field(description="fine-tune the basic word vectors (UniVSE keeps GloVe's as they are)")
     relations: Literal["words", "joined"] = Field("words", description="read relations word by word, or as one word")
     numerals: bool = Field(False, description='take numbers for attributes, "two dogs" (UniVSE\'s appendix: nummod)')
+    surface_words: bool = Field(
+        False,
+        exclude_if=lambda surface: not surface,
+        description="read components in the words of the sentence, which then share vectors with it, instead of base "
+        "forms (as the public re-implementation)",
+    )
     start: GRUStart = Field("orthogonal_bias", description="initial weights of the GRU, as `bigru` has them")
     pooling: PoolingConfig | None = Field(
         None, exclude_if=lambda pooling: pooling is None, description="of a BiGRU for sentences, beyond the paper"

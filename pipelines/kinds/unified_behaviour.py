@@ -30,7 +30,7 @@ def _prepare(
     text = _settings(settings.text)
 
     def build(count: int) -> Vocabulary:
-        graphs = itertools.chain.from_iterable(graphs_of(train))
+        graphs = itertools.chain.from_iterable(graphs_of(train, text.surface_words))
         words = component_words(graphs, count, text.numerals, text.relations)
         return Vocabulary.build(train.reader.texts(), count, words)
 
@@ -42,6 +42,7 @@ def _prepare(
 def _tables_identity(settings: KindSettings, split: SplitData) -> dict[str, Any]:
     text = _settings(settings.text)
     read = {"numerals": text.numerals, "relations": text.relations}
+    read |= {"surface_words": True} if text.surface_words else {}
     return {"components": COMPONENTS_VERSION, "graphs": require_graphs(split).name, **read}
 
 
@@ -90,7 +91,7 @@ def _components(
     """Return the components of a split's captions, mapped if training has written them, else of their graphs."""
     if split.tables is not None:
         return ComponentTable.load(split.tables, vocabulary, text.relations)
-    return ComponentTable.build(graphs_of(split), vocabulary, text.numerals, text.relations)
+    return ComponentTable.build(graphs_of(split, text.surface_words), vocabulary, text.numerals, text.relations)
 
 
 def _settings(text: TextEncoderConfig) -> ComponentTextEncoderConfig:

@@ -51,6 +51,14 @@ class SceneGraph(NamedTuple):
     objects: tuple[SceneObject, ...] = ()
     relations: tuple[Relation, ...] = ()
 
+    def as_written(self) -> Self:
+        """Return the graph with the caption's words in place of base forms: "dogs", "standing in front of"."""
+        objects = (
+            thing._replace(lemma=thing.word, attributes=tuple(a._replace(lemma=a.word) for a in thing.attributes))
+            for thing in self.objects
+        )
+        return self._replace(objects=tuple(objects), relations=tuple(r._replace(lemma=r.words) for r in self.relations))
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what JSON keeps of ``_asdict()``: short lists, fields in the order of the classes above."""

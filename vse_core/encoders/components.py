@@ -126,7 +126,8 @@ class ComponentEncoder(nn.Module):
         start: of the combiner's weights (:func:`~vse_core.encoders.text.start_gru`).
         relations: whether triples have the words of relations one by one, or a joined word that stands for them (the
             paper does not say). Not used here, but kept for those who make the triples.
-        numerals: whether pairs may be numbers with their nouns, kept in the same way.
+        numerals, surface_words: whether pairs may be numbers with their nouns, and components are in the words of the
+            sentence rather than in base forms; kept in the same way.
         pooling: of :class:`SentencePooling`; None, as in the paper, leaves sentences to the combiner.
         alpha: weight of the sentence in a caption's vector (:func:`combine`), from 0 to 1.
     """
@@ -143,12 +144,14 @@ class ComponentEncoder(nn.Module):
         numerals: bool = False,
         pooling: nn.Module | None = None,
         alpha: float = 0.75,
+        surface_words: bool = False,
     ) -> None:
         super().__init__()
         self.alpha = alpha
         self.vocabulary_size = vocabulary_size
         self.relations: Literal["words", "joined"] = relations
         self.numerals = numerals
+        self.surface_words = surface_words
         self.objects = ObjectEncoder(vocabulary_size, embed_dim, word_dim, modifier_dim, train_words)
         self.combiner = NeuralCombiner(embed_dim, start)
         self.sentences = None if pooling is None else SentencePooling(embed_dim, pooling)

@@ -41,7 +41,7 @@ def components(inputs: EvaluationInputs) -> Results:
 
 def _phrases(inputs: EvaluationInputs) -> dict[str, PhrasesOfImages]:
     """Return the phrases of each image by their kind."""
-    graphs = [[caption.graph for caption in captions] for captions in inputs.captions]
+    graphs = [[inputs.texts.as_read(caption.graph) for caption in captions] for captions in inputs.captions]
     kinds: dict[str, PhrasesOfImages] = {
         "objects": [[(noun,) for graph in of_image for noun in nouns_of(graph)] for of_image in graphs],
         "attributes": [[pair for graph in of_image for pair in pairs_of(graph)] for of_image in graphs],

@@ -48,7 +48,7 @@ def dependencies(inputs: EvaluationInputs) -> Results:
     """
     if len(inputs.captions) < 2:
         raise StageError("protocol dependencies: the split has one image; there is no other to compare it with")
-    graphs = [caption.graph for captions in inputs.captions for caption in captions]
+    graphs = [inputs.texts.as_read(caption.graph) for captions in inputs.captions for caption in captions]
     image_of_C = torch.tensor([image for image, captions in enumerate(inputs.captions) for _ in captions])
     words: dict[str, int] = {}
 

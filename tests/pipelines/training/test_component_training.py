@@ -111,7 +111,13 @@ def test_a_run_learns_and_its_model_loads(system: str, shards: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "setting", ["model.text.pooling={name: gpo}", "model.text.relations=joined", "model.text.start=published"]
+    "setting",
+    [
+        "model.text.pooling={name: gpo}",
+        "model.text.relations=joined",
+        "model.text.start=published",
+        "model.text.surface_words=true",
+    ],
 )
 def test_variants_of_univse_learn_and_their_models_load(setting: str, shards: Path, tmp_path: Path):
     settings = [setting, "training.epochs=6", "model.image.pooling={name: gpo}"]
@@ -120,6 +126,7 @@ def test_variants_of_univse_learn_and_their_models_load(setting: str, shards: Pa
     model = load_model(next(tmp_path.glob("best-*")))
     assert model.text_encoder.relations == ("joined" if "joined" in setting else "words")
     assert (model.text_encoder.sentences is None) == ("gpo" not in setting)
+    assert model.text_encoder.surface_words == ("surface" in setting)
 
 
 def test_the_mean_of_the_features_is_the_training_splits_and_stays(shards: Path, tmp_path: Path):

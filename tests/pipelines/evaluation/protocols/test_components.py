@@ -20,6 +20,7 @@ class Texts:
     """A text encoder that takes note of its phrases; each is most similar to the image of the same number."""
 
     components = None
+    as_read = staticmethod(lambda graph: graph)
 
     def __init__(self) -> None:
         self.phrases: list[Phrase] = []
@@ -58,6 +59,25 @@ def test_univse_reads_the_last_word_of_what_describes_a_noun() -> None:
     embedder = ComponentEmbedder(model, vocabulary, None)
     found, expected = (embedder.embed_phrases([(word, "table")]) for word in ("dining room", "room"))
     assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("surface", "phrases"),
+    [
+        (False, [("dog",), ("field",), ("small", "dog"), ("dog", "run in", "field")]),
+        (True, [("dogs",), ("field",), ("smaller", "dogs"), ("dogs", "running in", "field")]),
+    ],
+)
+def test_components_are_in_base_forms_or_in_the_words_of_the_sentence(surface: bool, phrases: list[Phrase]) -> None:
+    vocabulary = Vocabulary.build(["smaller dogs running in the field dog small run"], 1)
+    text = {"name": "components", "word_dim": 6, "relations": "words", "surface_words": surface}
+    model = build_model(4, len(vocabulary), 8, {"name": "regions", "pooling": {"name": "kmax", "k": 10}}, text)
+    assert isinstance(model, UnifiedModel)
+    embedder = ComponentEmbedder(model, vocabulary, None)
+    assert embedder.phrases("two smaller dogs are running in the field") == phrases
+    (inputs,) = embedder.inputs(["two smaller dogs are running in the field"])
+    (triple,) = inputs.triples_TL.tolist()
+    assert [vocabulary.word(word) for word in triple] == " ".join(phrases[-1]).split()
 
 
 @pytest.mark.parametrize("numerals", [False, True])

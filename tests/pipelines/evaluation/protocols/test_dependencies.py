@@ -41,7 +41,9 @@ def inputs(tmp_path: Path) -> SimpleNamespace:
     with torch.inference_mode():
         images = model.encode_images(features, torch.full((IMAGES,), 4))
         regions = model.image_encoder.images_and_regions(features, torch.full((IMAGES,), 4))[1]
-    texts = SimpleNamespace(components=embedder, model=model, embed_phrases=embedder.embed_phrases)
+    texts = SimpleNamespace(
+        components=embedder, model=model, embed_phrases=embedder.embed_phrases, as_read=embedder.as_read
+    )
     gallery = SimpleNamespace(images_BKD=images)
     pools = PoolsConfig(min_adjectives=1)
     return SimpleNamespace(captions=captions, texts=texts, gallery=gallery, reader=reader, regions=regions, pools=pools)
