@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RepositoryNotFoundError
 
 from vse_core.digests import first_line
+from vse_core.open_clip_format import CONFIG, is_of_transformers, is_open_clip, open_clip
 
 _CONFIG = "config.json"
 _SECONDS = 2.0
@@ -16,9 +17,12 @@ def require_on_hub(weights: str) -> None:
     if Path(weights).expanduser().is_dir():
         return
     try:
-        if isinstance(try_to_load_from_cache(weights, _CONFIG), str):
+        if any(isinstance(try_to_load_from_cache(weights, name), str) for name in (_CONFIG, CONFIG)):
             return
-        get_hf_file_metadata(hf_hub_url(weights, _CONFIG), timeout=_SECONDS)
+        try:
+            get_hf_file_metadata(hf_hub_url(weights, _CONFIG), timeout=_SECONDS)
+        except EntryNotFoundError:
+            get_hf_file_metadata(hf_hub_url(weights, CONFIG), timeout=_SECONDS)
     except (RepositoryNotFoundError, HFValidationError):
         raise ValueError(
             f"there is no folder and no model on the hub called {weights!r}: correct the name (OWNER/NAME, as on "
@@ -29,3 +33,27 @@ def require_on_hub(weights: str) -> None:
             f"there is no folder {weights!r}, and the hub does not answer ({first_line(error)}): where it does, run "
             f"`hf download {weights} --local-dir FOLDER`, copy that folder here and name it in place of {weights}"
         ) from error
+
+
+def open_clip_source(weights: str) -> str | None:
+    """Return what open_clip calls weights that it alone reads, `local-dir:FOLDER` or `hf-hub:NAME`, else None.
+
+    ValueError if they are its own and the package is missing.
+    """
+    folder = Path(weights).expanduser()
+    if folder.is_dir():
+        source = f"local-dir:{folder}" if is_open_clip(folder) else None
+    else:
+        fetched = _fetch(weights, CONFIG) and (_fetch(weights, _CONFIG) or Path())
+        source = f"hf-hub:{weights}" if fetched and not is_of_transformers(fetched) else None
+    if source is not None:
+        open_clip()
+    return source
+
+
+def _fetch(weights: str, file: str) -> Path | None:
+    """Return a file of a model on the hub, or None if there is none, or the hub does not answer."""
+    try:
+        return Path(hf_hub_download(weights, file, etag_timeout=_SECONDS))
+    except (OSError, EntryNotFoundError, ValueError):
+        return None

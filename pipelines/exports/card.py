@@ -28,6 +28,13 @@ texts = model.encode(["a dog runs along the beach"])
 
 `model` holds safetensors, JSON and what turns captions into tokens; `extractor` what images are read with.
 """
+_OPEN_CLIP_USE = """```python
+import open_clip
+
+model, _, preprocess = open_clip.create_model_and_transforms("hf-hub:NAME")  # or local-dir:FOLDER
+tokenizer = open_clip.get_tokenizer("hf-hub:NAME")
+```
+"""
 _LIBRARY_USE = """```python
 from PIL import Image
 from sentence_transformers import SentenceTransformer
@@ -40,17 +47,28 @@ transformers loads the same folder or name: `AutoModel.from_pretrained`, `AutoPr
 """
 
 
+OWN = "vse-pipeline"
+# Libraries by the names that the hub has for them, and who else loads what is written for them.
+LOADED_BY = {
+    "transformers": "transformers, sentence-transformers",
+    "open_clip": "open_clip",
+    OWN: "sentence-transformers",
+}
+_USE = {"transformers": _LIBRARY_USE, "open_clip": _OPEN_CLIP_USE, OWN: _OWN_USE}
+
+
 def hub_card(
-    name: str, graphs: Mapping[str, float], is_dual: bool, weights: Iterable[str], about: str, share: float | None
+    name: str, graphs: Mapping[str, float], library: str, weights: Iterable[str], about: str, share: float | None
 ) -> str:
     """Return the card in Markdown, with its metadata.
 
-    `graphs` are those of ONNX, with their largest difference from PyTorch; `weights` what the model was fine-tuned
-    from, `about` what its registration says, and `share` that of the fine-tuned weights, if they were interpolated.
+    `library` loads it (see `LOADED_BY`). `graphs` are those of ONNX, with their largest difference from PyTorch,
+    `weights` what the model was fine-tuned from, `about` what its registration says, and `share` that of the fine-tuned
+    weights, if they were interpolated.
     """
     towers = "".join(f"\n- `onnx/{file}`: at most {value:.1e} from PyTorch" for file, value in graphs.items())
-    library = ("transformers", "zero-shot-image-classification") if is_dual else ("vse-pipeline", "sentence-similarity")
-    header: dict[str, Any] = dict(zip(("library_name", "pipeline_tag"), library, strict=True))
+    task = "sentence-similarity" if library == OWN else "zero-shot-image-classification"
+    header: dict[str, Any] = {"library_name": library, "pipeline_tag": task}
     header |= {"tags": ["image-text-retrieval", "vse"], **_origin(list(weights))}
     return f"""---
 {yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---
@@ -59,7 +77,7 @@ def hub_card(
 
 A model of images and sentences in one space; the inner product of two vectors is their similarity.
 
-{_LIBRARY_USE if is_dual else _OWN_USE}
+{_USE[library]}
 {"ONNX graphs, for inputs of any number and length:" + towers if towers else "There is no ONNX form of this model."}
 {_BIAS if any("bias" in file for file in graphs) else ""}
 {"" if share is None else _INTERPOLATED.format(share=share, rest=1 - share)}{about}"""

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.exports.card import hub_card
+from pipelines.exports.card import LOADED_BY, OWN, hub_card
 from pipelines.inference.start import read_start
 from pipelines.retrieval.options import add_model_options, default_tracking_uri
 from pipelines.runtime.cli import CommandParser, say
@@ -96,10 +96,11 @@ def push_folder(folder: Path, repository: str, private: bool) -> str:
 def export_bundle(name: str, bundle: Path, output: Path, share: float | None = None) -> list[str]:
     """Write a bundle's model into a new folder; return what was written, a line each.
 
-    A dual encoder leaves in transformers' format; of other models `model` and `extractor` as they are registered, with
-    `modules.json` for sentence-transformers. `onnx` has both towers if they have that form, `README.md` the model's
-    card. With a `share` of the fine-tuned weights, a dual encoder's are interpolated with those that it began with.
-    Raises StageError for a model without embeddings, if ONNX gives other vectors than PyTorch, and as `interpolate`.
+    A dual encoder leaves in the format of transformers or open_clip; of other models `model` and `extractor` as they
+    are registered, with `modules.json` for sentence-transformers. `onnx` has both towers if they have that form,
+    `README.md` the model's card. With a `share` of the fine-tuned weights, a dual encoder's are interpolated with those
+    that it began with. Raises StageError for a model without embeddings, if ONNX gives other vectors than PyTorch, and
+    as `interpolate`.
     """
     from pipelines.exports.interpolation import interpolate
     from pipelines.inference.embedder import Embedder
@@ -119,8 +120,8 @@ def export_bundle(name: str, bundle: Path, output: Path, share: float | None = N
     output.mkdir(parents=True, exist_ok=True)
     embedder = Embedder(bundle / "model", bundle / "extractor", device="cpu")
     logits = None if share is None else interpolate(embedder.model, bundle / "model", share)
-    is_dual = _write_model(embedder, bundle, output, logits)
-    lines = [f"{'transformers, ' if is_dual else ''}sentence-transformers: {output}"]
+    library = _write_model(embedder, bundle, output, logits)
+    lines = [f"{LOADED_BY[library]}: {output}"]
     if share is None and (bundle / CORRECTION).is_dir():  # which is of the vectors that the model had
         shutil.copytree(bundle / CORRECTION, output / CORRECTION)
     if parts := [part for part in ("model", "extractor", CORRECTION) if (output / part).is_dir()]:
@@ -137,22 +138,22 @@ def export_bundle(name: str, bundle: Path, output: Path, share: float | None = N
     if name.startswith(PRETRAINED):
         weights = [unpinned(name).removeprefix(PRETRAINED)]
         about = f"The weights are those of `{weights[0]}`, whose card names its data and licence.\n"
-    (output / CARD).write_text(hub_card(name, found, is_dual, weights, about, share), encoding="utf-8")
+    (output / CARD).write_text(hub_card(name, found, library, weights, about, share), encoding="utf-8")
     return lines
 
 
-def _write_model(embedder: Embedder, bundle: Path, output: Path, logits: Mapping[str, float] | None) -> bool:
-    """Write the model of a bundle, with what other programs load it by; return whether that is transformers' format."""
-    from pipelines.exports.transformers_format import write_transformers
+def _write_model(embedder: Embedder, bundle: Path, output: Path, logits: Mapping[str, float] | None) -> str:
+    """Write the model of a bundle, with what other programs load it by; return whose format it is."""
+    from pipelines.exports.transformers_format import write_published
     from pipelines.inference.sentence_module import write_modules
 
-    if write_transformers(embedder.model, bundle / "model", output, logits):
-        return True
+    if library := write_published(embedder.model, bundle / "model", output, logits):
+        return library
     for part in ("model", "extractor"):
         shutil.copytree(bundle / part, output / part)
     embedder.model.save(output / "model")  # as it is loaded: with low-rank updates merged
     write_modules(output)
-    return False
+    return OWN
 
 
 def _write_onnx(embedder: Embedder, correction: Correction | None, folder: Path) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""A dual encoder in the format of transformers: as it was published, with the weights that it has now.
+"""A dual encoder in the format of transformers or open_clip: as it was published, with the weights that it has now.
 
 S side of the pixels.
 """
@@ -13,8 +13,10 @@ from transformers import CLIPImageProcessor, PreTrainedTokenizerFast, SiglipImag
 
 from pipelines.inference.learned_values import learned_logits
 from pipelines.inference.sentence_module import MODULES
+from preprocessing.captions.open_clip import OpenClipTokenizer
 from preprocessing.captions.subwords import SubwordTokenizer
 from vse_core.encoders.dual import DualImageEncoder, DualTextEncoder, joined_network
+from vse_core.encoders.open_clip import OpenClip
 from vse_core.models import Model
 
 # What sentence-transformers loads the same folder with: its own modules, and the methods that they call.
@@ -24,23 +26,30 @@ _METHODS = {
 }
 
 
-def write_transformers(model: Model, directory: Path, folder: Path, logits: Mapping[str, float] | None = None) -> bool:
-    """Write config, safetensors, tokenizer and settings for images; return False for another model.
+def write_published(
+    model: Model, directory: Path, folder: Path, logits: Mapping[str, float] | None = None
+) -> str | None:
+    """Write config, safetensors, tokenizer and settings for images; return whose format it is, None for other models.
 
     `directory` is that of the model, with its tokenizer and, unless `logits` are given, what its loss has learned.
     transformers' `AutoModel`, `AutoProcessor` and the model's own classes load the folder.
     """
     images, texts = model.image_encoder, model.text_encoder
     if not (isinstance(images, DualImageEncoder) and isinstance(texts, DualTextEncoder)):
-        return False
+        return None
     logits = learned_logits(directory) if logits is None else logits
-    joined_network(images, texts, logits).save_pretrained(folder)
+    network = joined_network(images, texts, logits)
+    if isinstance(network, OpenClip):
+        network.save_pretrained(folder, images.rebuilt_by["pixels"])
+        OpenClipTokenizer.load(directory / OpenClipTokenizer.FILE).write_files(folder)
+        return "open_clip"
+    network.save_pretrained(folder)
     _image_processor(images).save_pretrained(folder)
     tokenizer = Tokenizer.from_file(str(directory / SubwordTokenizer.FILE))
     padding: Any = tokenizer.padding
     _library_tokenizer(tokenizer, texts.tower.config.max_position_embeddings).save_pretrained(folder)
     _write_modules(folder, pads=padding["length"] is not None)
-    return True
+    return "transformers"
 
 
 def _write_modules(folder: Path, pads: bool) -> None:

@@ -8,10 +8,12 @@ from pipelines.kinds.inputs import KindSettings
 from pipelines.runtime.stage import StageError
 from pipelines.schema.encoders import WordReader
 from preprocessing.captions.encoder import CaptionEncoder
-from preprocessing.captions.subwords import SubwordTokenizer, TokenizerError
+from preprocessing.captions.open_clip import OpenClipTokenizer
+from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
 from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
 from preprocessing.shards.reader import ShardReader
+from vse_core.hub import open_clip_source
 
 Words = TypeVar("Words", bound=CaptionEncoder)
 
@@ -24,10 +26,16 @@ def build_caption_encoder(
     if text.tokenizer is None:
         return build_words(settings, directory, lambda count: Vocabulary.build(reader.texts(), count))
     try:
-        tokenizer = SubwordTokenizer.from_pretrained(text.tokenizer, for_tower=text.own_space)
-    except TokenizerError as error:
+        tokenizer = pretrained_tokenizer(text.tokenizer, text.own_space)
+    except ValueError as error:
         raise StageError(f"train: {error}") from error
     return tokenizer, {"vocabulary_size": len(tokenizer)}
+
+
+def pretrained_tokenizer(weights: str, for_tower: bool) -> CaptionEncoder:
+    """Return the tokenizer of pretrained weights, with `for_tower` that of a dual encoder; ValueError if none loads."""
+    source = open_clip_source(weights) if for_tower else None
+    return OpenClipTokenizer.from_pretrained(source) if source else SubwordTokenizer.from_pretrained(weights, for_tower)
 
 
 def build_words(

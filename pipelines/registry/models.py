@@ -21,6 +21,7 @@ from pipelines.tracking.client import connect, named_outages
 from pipelines.tracking.mlflow_internals import read_versions
 from preprocessing.storage.redaction import SecretAddress
 from vse_core.digests import DIGESTS, check_bundle
+from vse_core.open_clip_format import CONFIG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -210,8 +211,8 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
         return pinned, bundle
     found = _bundle_in(Path(pinned))
     if found is None:
-        if (Path(pinned) / "config.json").is_file():
-            raise RegistryError(f"{pinned} is a network of transformers: write {PRETRAINED}{pinned}")
+        if any((Path(pinned) / name).is_file() for name in ("config.json", CONFIG)):
+            raise RegistryError(f"{pinned} is a pretrained network: write {PRETRAINED}{pinned}")
         raise RegistryError(f"{pinned} holds no model: neither model.json nor the folder model is in it")
     check_bundle(found, pinned)
     return pinned, found

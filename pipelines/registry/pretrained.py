@@ -18,7 +18,6 @@ from pipelines.schema.fields import default_work_dir
 from pipelines.schema.weights import PRETRAINED
 from pipelines.stages.preflight import check_model
 from pipelines.stages.train.plan import model_content
-from preprocessing.captions.subwords import SubwordTokenizer
 from vse_core.digests import DIGESTS, write_digests
 from vse_core.hub import require_on_hub
 
@@ -91,9 +90,10 @@ def require_pretrained(config: PipelineConfig) -> None:
 
 def _save(config: PipelineConfig, bundle: Path) -> None:
     from pipelines.inference.embedder import write_extractor  # torch: the weights are there
+    from pipelines.kinds.words import pretrained_tokenizer
     from vse_core.models import build_model
 
-    tokenizer = SubwordTokenizer.from_pretrained(_weights(config), for_tower=True)
+    tokenizer = pretrained_tokenizer(_weights(config), for_tower=True)
     model = build_model(None, len(tokenizer), None, config.model.image.options(), config.model.text.options())
     folder, extractor = (bundle / part for part in _PARTS)
     folder.mkdir(exist_ok=True)

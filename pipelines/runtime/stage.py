@@ -11,12 +11,13 @@ from typing import Any, NoReturn
 
 from pipelines.runtime.commands import command
 from pipelines.runtime.errors import is_disk_error
-from pipelines.schema.weights import READ
+from pipelines.schema.weights import OPEN_CLIP, READ
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import NO_MIRROR, Mirror
 from preprocessing.storage.redaction import RedactedError
 from vse_core.digests import compare_digests, file_digest, json_digest, sealed, unsealed
+from vse_core.open_clip_format import is_open_clip
 
 MANIFEST = "manifest.json"
 _AGAIN = "delete it and run the stage again"
@@ -49,9 +50,13 @@ def disk_errors(work: str, folder: Path) -> Iterator[None]:
 
 
 def content_digest(path: Path) -> str:
-    """Return the sha256 (64 hex digits) of a file, or of a folder's files that transformers reads; read once."""
-    files = [path] if path.is_file() else sorted(file for kind in READ for file in path.glob(kind))
+    """Return the sha256 (64 hex digits) of a file, or of a folder's files that are read as weights; read once."""
+    files = [path] if path.is_file() else sorted(file for kind in _read(path) for file in path.glob(kind))
     return fingerprint([[file.name, file_digest(file)] for file in files])
+
+
+def _read(folder: Path) -> Iterable[str]:
+    return {*READ, *OPEN_CLIP["weights"]} if is_open_clip(folder) else READ
 
 
 @contextmanager

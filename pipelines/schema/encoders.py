@@ -1,6 +1,8 @@
 """Settings of the encoders of two-tower models, and what the rest of the pipeline asks them."""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -9,15 +11,19 @@ from pipelines.schema.fields import AbsolutePath, Duration, DurationField, Float
 from pipelines.schema.pooling import PoolingConfig
 from pipelines.schema.weights import (
     NETWORK,
+    OPEN_CLIP,
     TOKENIZED_NETWORK,
     missing_image_settings,
     missing_torchvision,
     missing_weights,
 )
+from vse_core.open_clip_format import PACKAGE, is_open_clip
 
 DUAL_ENCODER = "dual_encoder"
 
-_DUAL_WEIGHTS = Field(description="local folder of transformers, or a name on the hub (openai/clip-vit-base-patch32)")
+_DUAL_WEIGHTS = Field(
+    description="local folder of transformers or open_clip, or a name on the hub (openai/clip-vit-base-patch32)"
+)
 
 # As in vse_core.encoders.resnet, which takes seconds to import.
 RESNETS = (
@@ -195,6 +201,9 @@ class DualImageEncoderConfig(ImageEncoder):
 
     def missing_file(self) -> str | None:
         """Return what is missing of the weights, the tokenizer and the settings for images."""
+        if is_open_clip(Path(self.weights)):
+            missing = None if find_spec("open_clip") else f"weights: {self.weights} is of open_clip: {PACKAGE}"
+            return missing or missing_weights(self.weights, OPEN_CLIP)
         return missing_weights(self.weights, TOKENIZED_NETWORK) or missing_image_settings(self.weights)
 
 

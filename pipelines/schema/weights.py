@@ -6,6 +6,7 @@ from pathlib import Path
 from preprocessing.reading import has_image_settings
 
 NETWORK: Mapping[str, list[str]] = {"configuration": ["config.json"], "weights": ["*.safetensors"]}
+OPEN_CLIP = {"weights": ["*.safetensors", "*.bin", "*.pth"]}
 TOKENIZED_NETWORK = {**NETWORK, "tokenizer": ["tokenizer.json", "vocab.txt", "vocab.json"]}
 # Begins the name of a pretrained model, `hf:NAME` or `hf:FOLDER`.
 PRETRAINED = "hf:"

@@ -23,6 +23,7 @@ def pip_requirements(bundle: Path) -> list[str]:
         "spacy": model["text"].get("name") == "components",
         "av": extractor["name"] == "frames",
         "boto3": any(is_s3(record.image_uri) for record in Gallery.load(bundle / "gallery").records),
+        "open_clip_torch": "open_clip" in (model["image"].get("architecture") or {}),
         "peft": bool(model["image"].get("lora")),
         "timm": any(name in network for name in _TIMM for network in networks),
     }

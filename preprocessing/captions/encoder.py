@@ -6,6 +6,7 @@ from typing import ClassVar, Protocol, Self
 import numpy as np
 
 from preprocessing.captions.augment import Ids, WordNumbers
+from preprocessing.captions.open_clip import OpenClipTokenizer
 from preprocessing.captions.role_graphs import SpacedWords
 from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.captions.vocabulary import Vocabulary
@@ -53,7 +54,7 @@ class CaptionEncoder(Protocol):
 
 def load_caption_encoder(directory: Path) -> CaptionEncoder:
     """Read the caption encoder of a model's directory; FileNotFoundError without one, ValueError if it is damaged."""
-    kinds: tuple[type[CaptionEncoder], ...] = (Vocabulary, SubwordTokenizer, SpacedWords)
+    kinds: tuple[type[CaptionEncoder], ...] = (Vocabulary, SubwordTokenizer, OpenClipTokenizer, SpacedWords)
     for kind in kinds:
         path = directory / kind.FILE
         if path.is_file():

@@ -4,10 +4,10 @@ Shapes: S side of the square; h, w of the image.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
+from PIL import Image
 
 from preprocessing.features.images import decode_image
 
@@ -17,7 +17,8 @@ _SMALLEST_CROP = 0.6
 # height of 224, would take gigabytes.
 _LONGEST = 16
 
-View = Literal["bilinear", "bicubic", "crop"]
+# "bilinear", "bicubic", "crop", or open_clip's "shortest", "longest" or "squash" with "-bicubic" or "-bilinear".
+View = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,14 @@ def full_view(pixels_3hw: torch.Tensor, size: int, view: View = "bilinear") -> t
 
     Bilinear between pixel centres without smoothing before, as in OpenCV, which the released models were trained with;
     or bicubic with smoothing, as SigLIP has it; or as CLIP has it: so that the short side is S, of which the centre.
+    Views with a dash are open_clip's, by Pillow: the short side is S, or the long one, in black; or both ("squash").
     """
     short = min(pixels_3hw.shape[1:])
-    if view == "crop":
+    if view.startswith(("crop", "shortest")):
         top, left = (max(0, side - _LONGEST * short) // 2 for side in pixels_3hw.shape[1:])
         pixels_3hw = pixels_3hw[:, top : pixels_3hw.shape[1] - top, left : pixels_3hw.shape[2] - left]
+    if "-" in view:
+        return _pillow_view(pixels_3hw, size, *view.split("-"))
     height, width = pixels_3hw.shape[1:]
     target = (size * height // short, size * width // short) if view == "crop" else (size, size)
     smoothed = view != "bilinear"
@@ -57,6 +61,22 @@ def full_view(pixels_3hw: torch.Tensor, size: int, view: View = "bilinear") -> t
     )
     top, left = ((side - size) // 2 for side in target)
     return resized[0, :, top : top + size, left : left + size]
+
+
+def _pillow_view(pixels_3hw: torch.Tensor, size: int, mode: str, interpolation: str) -> torch.Tensor:
+    """Return the view that `open_clip.image_transform` makes of an RGB image, pixel by pixel."""
+    height, width = pixels_3hw.shape[1:]
+    if mode == "shortest":
+        target = [size * side // min(height, width) for side in (width, height)]
+    else:
+        ratio = max(height / size, width / size)
+        target = [round(side / ratio) if mode == "longest" else size for side in (width, height)]
+    image = Image.fromarray(pixels_3hw.permute(1, 2, 0).numpy())
+    image = image.resize((max(1, target[0]), max(1, target[1])), Image.Resampling[interpolation.upper()])
+    # Half pixels are rounded as they are there.
+    left, top = (round((side - size) / 2) if side >= size else -((size - side) // 2) for side in image.size)
+    square = image.crop((left, top, left + size, top + size))
+    return torch.from_numpy(np.array(square)).permute(2, 0, 1)
 
 
 def random_view(pixels_3hw: torch.Tensor, size: int, rng: np.random.Generator, view: View = "bilinear") -> torch.Tensor:

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vse_core.encoders.open_clip import OpenClip, adapt, build_open_clip, load_open_clip
 from vse_core.encoders.pretrained import architecture_of, build_from_architecture, load_pretrained
+from vse_core.hub import open_clip_source
 from vse_core.pooling.masks import valid_mask
 from vse_core.similarity import unit_length
 
@@ -72,7 +74,8 @@ def build_dual_encoders(
     """Build the two towers from pretrained weights, or from the architecture and pixels of a saved model.
 
     Args:
-        weights: local folder with config.json, *.safetensors and the settings for images, or a name on the hub.
+        weights: local folder with config.json, *.safetensors and the settings for images, or of open_clip, or a name on
+            the hub.
         architecture: as :func:`~vse_core.encoders.pretrained.architecture_of` gives it, for random weights.
         pixels: normalisation and view of the pixels; by default those of the weights.
         logits: `logit_scale`, and `logit_bias` of SigLIP, which the towers do not use; by default those of the weights.
@@ -81,12 +84,15 @@ def build_dual_encoders(
     Raises:
         ValueError: the weights cannot be loaded, or are not a dual encoder of CLIP's or SigLIP's kind.
     """
-    network: Any = load_pretrained(weights) if weights is not None else build_from_architecture(architecture or {})
+    network = _built(architecture or {}) if weights is None else _loaded(weights)
+    is_open_clip = isinstance(network, OpenClip)
     if not (hasattr(network, "vision_model") and hasattr(network, "text_model")):
         raise ValueError(
             f"{weights or 'the architecture'}: {type(network).__name__} is not a dual encoder; name one that "
             "transformers loads with a vision_model and a text_model (CLIP, SigLIP)"
         )
+    if pixels is None and is_open_clip:
+        pixels = network.pixels
     if pixels is None:
         assert weights is not None, "a saved model has its pixels"
         from vse_core.encoders.networks import image_processor, pixels_of  # torchvision
@@ -94,24 +100,35 @@ def build_dual_encoders(
         view = "crop" if "shortest_edge" in dict(image_processor(weights).size) else "bicubic"
         pixels = {**pixels_of(weights), "view": view}
     if logits is None:
-        logits = {name: getattr(network, name).item() for name in _LOGITS if weights and hasattr(network, name)}
-    rebuilt_by = {"architecture": architecture_of(network), "pixels": dict(pixels), "logits": dict(logits)}
+        logits = {name: getattr(network, name).item() for name in _LOGITS if weights and name in network.state_dict()}
+    rebuilt = network.architecture if is_open_clip else architecture_of(network)
+    rebuilt_by = {"architecture": rebuilt, "pixels": dict(pixels), "logits": dict(logits)}
     projections = [getattr(network, f"{name}_projection", nn.Identity()) for name in ("visual", "text")]
-    image_size = network.config.vision_config.image_size
+    image_size = network.image_size if is_open_clip else network.config.vision_config.image_size
     images = DualImageEncoder(network.vision_model, projections[0], image_size, pixels, rebuilt_by)
     texts = DualTextEncoder(network.text_model, projections[1])
-    if weights is not None:
+    if weights is not None and not is_open_clip:
         _require_same(network, images, texts, weights)
     if lora is not None:
         for encoder in (images, texts):
-            _adapt(encoder, lora)
+            (adapt if is_open_clip else _adapt)(encoder, lora)
     return images, texts
+
+
+def _loaded(weights: str) -> Any:
+    source = open_clip_source(weights)
+    return load_pretrained(weights) if source is None else load_open_clip(source)
+
+
+def _built(architecture: Mapping[str, Any]) -> Any:
+    is_open_clip = "open_clip" in architecture
+    return build_open_clip(architecture["open_clip"]) if is_open_clip else build_from_architecture(dict(architecture))
 
 
 @torch.no_grad()
 def joined_network(images: DualImageEncoder, texts: DualTextEncoder, logits: Mapping[str, float]) -> Any:
-    """Return the network of transformers that two towers, without LoRA, were taken from, with their weights."""
-    network: Any = build_from_architecture(images.rebuilt_by["architecture"])
+    """Return the library's network that two towers, without LoRA, were taken from, with their weights."""
+    network = _built(images.rebuilt_by["architecture"])
     network.vision_model, network.text_model = images.tower, texts.tower
     for name, projection in (("visual_projection", images.projection), ("text_projection", texts.projection)):
         if hasattr(network, name):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vse_core.digests import check_digests, damage_named
 from vse_core.encoders.components import ComponentEncoder
 from vse_core.encoders.image import FeatureEncoder, RegionEncoder
+from vse_core.encoders.open_clip import merge
 from vse_core.encoders.text import BiGRUEncoder
 from vse_core.models.hierarchical import FrameLevelEncoder, HierarchicalModel, RoleGraphEncoder
 from vse_core.models.model import SPECIFICATION, WEIGHTS, Model, TwoTower
@@ -167,6 +168,7 @@ def _merge_updates(model: Model) -> None:
     image = model.specification["image"]
     if not image.get("lora"):
         return
+    merge(model)
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     for name, layer in list(model.named_modules()):

@@ -235,7 +235,7 @@ def test_a_card_names_the_model_on_the_hub_and_the_licence_of_its_card(
     monkeypatch.setattr(card, "hf_hub_download", lambda name, file, etag_timeout: tmp_path / file)
     both = {"base_model": "openai/clip", "license": "other", "license_name": "mine"}
     for weights, expected in ((["openai/clip"], both), (["IMAGENET1K_V2"], {}), (["/data/clip"], {}), ([], {})):
-        header = yaml.safe_load(card.hub_card("m", {}, True, weights, "", None).split("---\n")[1])
+        header = yaml.safe_load(card.hub_card("m", {}, "transformers", weights, "", None).split("---\n")[1])
         assert {key: header[key] for key in header if key not in ("library_name", "pipeline_tag", "tags")} == expected
 
 
