@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from pipelines.config import PipelineConfig, load_config
+from pipelines.config import PipelineConfig, TrackingConfig, load_config
 from pipelines.registry.in_use import in_use
 from pipelines.registry.models import FINGERPRINT_TAG
 from pipelines.retention.choice import Rules
@@ -81,6 +81,10 @@ class Shop:
         write_outputs(self.mirror, self.root / "pipelines" / prints["run"][:16], record)
 
     @property
+    def tracking(self) -> TrackingConfig:
+        return TrackingConfig(uri=self.config.tracking_uri)
+
+    @property
     def versions(self) -> set[int]:
         return {int(version.version) for version in self.client.search_model_versions("name = 'shop'")}
 
@@ -113,6 +117,9 @@ def test_what_is_needed_stays(shop: Shop, tmp_path: Path) -> None:
     told = prune(shop.config, Rules(keep=1), is_real=False)
     assert told.startswith("would remove 1 runs, ")
     assert shop.versions == set(VERSIONS)
+    if shop.mirror.address:  # a machine with an empty disk
+        other = shop.config.model_copy(update={"work_dir": tmp_path / "other", "tracking": shop.tracking})
+        assert prune(other, Rules(keep=1), is_real=False) == told
     prune(shop.config, Rules(keep=1), is_real=True)
     assert shop.versions == {2, 3, 4, 5, 6}
     assert shop.nights("train") == shop.nights("run") == {2, 3, 4, 5, 6, 7, 8, 9}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.retention.choice import Rules
 from pipelines.retraining import retrain
 from pipelines.retraining.journal import LOG, STATUS
 from pipelines.retraining.promotion import Decision
@@ -155,3 +156,27 @@ def test_a_challenger_that_had_won_before_a_kill_has_won() -> None:
     assert retrain._is_champion(Decision(True, 2, 1, "better"))
     assert retrain._is_champion(Decision(False, 2, 2, "it is the champion already"))
     assert not retrain._is_champion(Decision(False, 2, 1, "not better"))
+
+
+def test_old_versions_are_pruned_after_every_start_whatever_comes_of_it(
+    work_dir: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = loaded(work_dir, "retrain.keep=2")
+    limits: list[Rules] = []
+
+    def prune(_config: PipelineConfig, rules: Rules, *, is_real: bool) -> str:
+        limits.append(rules)
+        assert is_real
+        if len(limits) > 1:
+            raise StageError("no room")
+        return "removed 1 runs"
+
+    monkeypatch.setattr(retrain, "prune", prune)
+    assert retrain.retrain(config).startswith("refused")
+    assert "removed 1 runs" in capsys.readouterr().out
+    assert retrain.retrain(config).startswith("nothing new")
+    assert "shop: nothing more is pruned: no room" in capsys.readouterr().err
+    monkeypatch.setattr(retrain, "_retrain", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        retrain.retrain(config)
+    assert limits == 3 * [Rules(keep=2)]
