@@ -150,7 +150,7 @@ class RetrainConfig(Strict):
     notify: str | tuple[str, ...] | None = Field(
         None,
         min_length=1,
-        exclude=True,
+        exclude_if=bool,
         repr=False,
         description="what is told of outcomes: a command (list, or shell's line), or the http(s) address of a webhook",
     )

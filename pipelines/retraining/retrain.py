@@ -117,14 +117,10 @@ def _failed_run(config: PipelineConfig) -> Iterator[None]:
     """Leave a failed run in MLflow if a ``with`` statement fails, before that of the retraining is opened."""
     try:
         yield
-    except Exception as error:
-        name = f"{NAME}-{now()[:10]}-failed"
-        with (
-            suppress(Exception),
-            PipelineRuns(config.experiment, fingerprint([name, now()]), name) as runs,
-            runs.parent,
-        ):
-            raise error
+    except Exception:
+        identity = fingerprint([NAME, now()])
+        with suppress(Exception), PipelineRuns(config.experiment, identity, f"{NAME}-failed") as runs, runs.parent:
+            raise
         raise
 
 

@@ -158,15 +158,14 @@ def guarded(command: Callable[[], int | None]) -> int:
         _flush_stdout()
         return status
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted: run the same command again to resume\n")
-        return _INTERRUPTED
+        status, message = _INTERRUPTED, "interrupted: run the same command again to resume"
     except Exception as error:  # noqa: BLE001 (none may reach the user as a traceback)
         status, message = _ending(error)
-        if message and is_json():
-            log.error(message)
-        elif message:
-            sys.stderr.write(f"{printable(redacted(message))}\n")
-        return status
+    if message and is_json():
+        log.error(message)
+    elif message:
+        sys.stderr.write(f"{printable(redacted(message))}\n")
+    return status
 
 
 def _ending(error: Exception) -> tuple[int, str]:

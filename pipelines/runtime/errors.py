@@ -26,15 +26,8 @@ _PACKAGES = {"pipelines", "preprocessing", "vse_core", "infra"}
 # What pip installs for packages that not every installation has; others are installed by their own name.
 _EXTRAS = {
     "vse-core[serve]": (
-        "faiss",
-        "fastapi",
-        "fastapi_offline",
-        "httptools",
-        "PIL",
-        "prometheus_client",
-        "pyarrow",
-        "uvicorn",
-        "xxhash",
+        *("faiss", "fastapi", "fastapi_offline", "httptools", "PIL"),
+        *("prometheus_client", "pyarrow", "uvicorn", "xxhash"),
     ),
     "vse-core[images]": ("peft", "torchvision"),
     "vse-pipeline[export]": ("onnx", "onnxruntime", "onnxscript", "sentence_transformers"),
