@@ -50,12 +50,12 @@ class WorkFolder:
 
     @cached_property
     def versions(self) -> "dict[str, list[ModelVersion]]":
-        """The versions of all registered models by the folders of their registration."""
+        """The versions that this program has registered, of any model, by the folders of their registration."""
         found: dict[str, list[ModelVersion]] = {}
         with named_outages(self.config.tracking_uri, "find the registered models"):
             versions = registry_client(self.config.tracking_uri).search_model_versions(max_results=10_000)
-        for version in versions:
-            found.setdefault(f"register/{version.tags.get(FINGERPRINT_TAG, '')[:16]}", []).append(version)
+        for version in (version for version in versions if FINGERPRINT_TAG in version.tags):
+            found.setdefault(f"register/{version.tags[FINGERPRINT_TAG][:16]}", []).append(version)
         return found
 
     @cached_property
@@ -133,14 +133,9 @@ class WorkFolder:
     def _last(self) -> tuple[str, datetime]:
         """The identity of the last finished retraining, and when it ended; "" and long ago without one."""
         record = self._read(f"{RETRAIN}/{self.config.registered_model}/{LAST}")
-        return (
-            ("", datetime.min.replace(tzinfo=UTC))
-            if record is None
-            else (
-                record["identity"],
-                datetime.fromisoformat(record["ended"]),
-            )
-        )
+        if record is None:
+            return "", datetime.min.replace(tzinfo=UTC)
+        return record["identity"], datetime.fromisoformat(record["ended"])
 
     @cached_property
     def _newest(self) -> set[str]:
@@ -151,21 +146,16 @@ class WorkFolder:
 
     def _needed_versions(self, runs: list[Run]) -> dict[int, str]:
         """Return why versions of the model stay, the best reason for each."""
-        model, uri, roots = (
-            self.config.registered_model,
-            self.config.tracking_uri,
-            {self.config.work_dir, default_work_dir()},
-        )
-        reasons = {
-            version: "a service here has loaded it" for root in roots for version in versions_in_use(model, root)
-        }
-        for state in (file for root in roots for file in root.glob("galleries/*/gallery.json")):
-            name, _, version = str(_content(state.read_bytes(), state)["model"]).rpartition("/")
-            if name == model:
-                reasons[int(version)] = f"the gallery {state.parent.name} was indexed with it"
-        for folder in (
-            each for run in runs if run.needed for each in run.folders if each.startswith(f"{RETRAIN}/{model}/")
-        ):
+        model, uri = self.config.registered_model, self.config.tracking_uri
+        reasons: dict[int, str] = {}
+        for root in (self.config.work_dir, default_work_dir()):
+            reasons |= dict.fromkeys(versions_in_use(model, root), "a service here has loaded it")
+            for state in root.glob("galleries/*/gallery.json"):
+                name, _, version = str(_content(state.read_bytes(), state)["model"]).rpartition("/")
+                if name == model:
+                    reasons[int(version)] = f"the gallery {state.parent.name} was indexed with it"
+        of_model = f"{RETRAIN}/{model}/"
+        for folder in (each for run in runs if run.needed for each in run.folders if each.startswith(of_model)):
             if (begun := self._read(f"{folder}/{START}")) and begun["version"] is not None:
                 reasons[begun["version"]] = "an unfinished retraining started from it"
         with named_outages(uri, "find the aliases"):

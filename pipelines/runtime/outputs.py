@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from preprocessing.reading import damage_as, parse_json
+from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.base import StorageError
 from preprocessing.storage.mirror import Mirror
@@ -69,4 +70,7 @@ def read_outputs(mirror: Mirror, file: Path) -> RunOutputs | None:
     if data is None:
         return None
     with damage_as(StorageError, f"{file} is not the record of a run", _REMEDY):
-        return RunOutputs.model_validate(unsealed(parse_json(data), file, _REMEDY))
+        outputs = RunOutputs.model_validate(unsealed(parse_json(data), file, _REMEDY))
+    for folder in outputs.folders:
+        require_inner_name(folder, str(file), StorageError)
+    return outputs

@@ -45,6 +45,8 @@ class Shop:
             newest.parent.mkdir(exist_ok=True)
             write_json_atomic(newest, sealed({"fingerprint": f"{fingerprint:016}"}))
             self.mirror.push(newest)
+        self.client.create_registered_model("somebody's")
+        self.client.create_model_version("somebody's", "file:///elsewhere")
         self.client.set_registered_model_alias("shop", "champion", "4")
         self.client.set_registered_model_alias("shop", "challenger", "6")
         self.client.set_model_version_tag("shop", "4", BEFORE_TAG, "3")
@@ -169,4 +171,8 @@ def test_another_process_is_at_work(
 def test_a_record_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "outputs.json").write_text("{")
     with pytest.raises(StorageError, match=r"outputs\.json is not the record of a run"):
+        read_outputs(Mirror(tmp_path), tmp_path / "outputs.json")
+    outside = RunOutputs(at=datetime(2026, 1, 1, tzinfo=UTC), folders=["../photographs"])
+    write_outputs(Mirror(tmp_path), tmp_path, outside)
+    with pytest.raises(StorageError, match="photographs"):
         read_outputs(Mirror(tmp_path), tmp_path / "outputs.json")
