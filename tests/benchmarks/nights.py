@@ -131,11 +131,11 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
         kept = [row[key] / unit for row in rows]
         without = [(row[key] + row.get(f"removed {key}", 0)) / unit for row in rows]
         nights = range(1, len(rows) + 1)
-        axes.plot(nights, without, "--", label="all nights", color=OKABE_ITO["vermillion"])
+        axes.plot(nights, without, "--", label="with what was removed", color=OKABE_ITO["vermillion"])
         axes.plot(nights, kept, "o-", markersize=3, label=f"retrain.keep: {KEEP}", color=OKABE_ITO["blue"])
         axes.set(xlabel="night", title=title, ylim=(0, None))
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8, frameon=False)
+        axes.legend(fontsize=8, loc="upper left", frameon=False)
     return figure
 
 
