@@ -63,7 +63,11 @@ class Tree:
 
     def children_with(self, token: int, labels: Collection[str]) -> list[int]:
         """Return the children with one of these labels."""
-        return [child for child in self.children[token] if self.labels[child] in labels]
+        children = self.children[token]
+        if not children:  # most tokens have none, and a list is asked for forty times a caption
+            return []
+        names = self.labels
+        return [child for child in children if names[child] in labels]
 
     def has_child(self, token: int, labels: Collection[str]) -> bool:
         """Return whether a child has one of these labels."""
@@ -102,6 +106,9 @@ class Tree:
         `successors` has for a token that gives its place up the child that takes it (chains are followed to the end),
         and its own label under that child. Children move to the successor, but for those that are `staying`.
         """
+        if not successors:
+            self.link()
+            return
 
         def last(token: int) -> int:
             """Return the token that has a token's place in the end."""

@@ -32,6 +32,7 @@ class Taxonomy:
     category: list[int]
     senses: dict[WordKind, dict[str, list[int]]]
     _relatives: dict[tuple[str, WordKind], tuple[frozenset[int], frozenset[int]]] = field(default_factory=dict)
+    _kinds: dict[str, frozenset[WordKind]] = field(default_factory=dict)
 
     def same_or_kind_of(self, one: str, other: str, kind: WordKind) -> bool:
         """Return whether the words are equal, share a synset, or one is a kind of the other at any distance."""
@@ -44,9 +45,11 @@ class Taxonomy:
         first = {self.category[senses[0]] for noun in (one, other) if (senses := self._find(noun, "noun"))}
         return len(first) < 2
 
-    def kinds(self, word: str) -> set[WordKind]:
+    def kinds(self, word: str) -> frozenset[WordKind]:
         """Return the kinds of which WordNet knows a word to be."""
-        return {kind for kind in self.senses if self._find(word, kind)}
+        if word not in self._kinds:
+            self._kinds[word] = frozenset(kind for kind in self.senses if self._find(word, kind))
+        return self._kinds[word]
 
     def is_body_part(self, noun: str) -> bool:
         """Return whether the most frequent sense of a noun is of the body: "neck", "ponytail"."""
