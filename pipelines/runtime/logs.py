@@ -85,7 +85,7 @@ class _Line(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         message = printable(super().format(record))
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{record.msecs:03.0f}Z"
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
         stage, run, host = os.environ.get(_STAGE, ""), os.environ.get(_RUN, ""), socket.gethostname()
         if not is_json():
             return f"{at} {record.levelname} {stage or '-'} {run[:8] or '-'} {host} {record.name}: {message}"
