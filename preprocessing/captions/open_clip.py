@@ -79,8 +79,8 @@ class OpenClipTokenizer:
     def augment(self, ids_L: Ids, words_L: WordNumbers, rng: np.random.Generator, keep_ends: bool) -> Ids:  # noqa: ARG002
         """Replace or delete tokens; see :func:`augment_words`. Special tokens always stay."""
         changed_L = augment_words(ids_L, words_L, rng, None, len(self))
-        # A class token may be the last one, after the padding.
-        end = len(changed_L) - (self._tokenizer_mode == "clips")
+        # With open_clip's mode "clips" a class token is the last one, after the padding.
+        end = len(changed_L) - (getattr(self._tokenizer, "tokenizer_mode", "") == "clips")
         return np.insert(changed_L, end, [self.pad_id] * (len(ids_L) - len(changed_L)))
 
     def save(self, path: Path) -> None:
@@ -91,10 +91,6 @@ class OpenClipTokenizer:
         """Write the files of the library's tokenizer, if it is made of any."""
         for name in self.files.keys() - {_CONFIG} | set(more):
             (folder / Path(name).name).write_text(self.files[name], encoding="utf-8")
-
-    @property
-    def _tokenizer_mode(self) -> str:
-        return getattr(self._tokenizer, "tokenizer_mode", "")
 
 
 def _open(source: str, text: Mapping[str, Any]) -> Any:

@@ -28,6 +28,7 @@ class Tower(nn.Module):
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
+        self.length: int | None = getattr(network, "context_length", None)
 
     def forward(self, pixel_values: Tensor | None = None, input_ids: Tensor | None = None, **_: Any) -> SimpleNamespace:
         """Encode pixels or token ids; these come padded to one length, so that no mask is needed."""

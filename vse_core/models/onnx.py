@@ -88,8 +88,16 @@ def export_onnx(model: Model, directory: Path) -> None:
         )
     directory.mkdir(parents=True, exist_ok=True)
     axes = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC}
-    tokens = (torch.ones(3, 5, dtype=torch.long), torch.tensor([5, 2, 3]))
-    _write(model.text_encoder, tokens, axes, ("tokens", "lengths"), directory / TEXTS)
+    # Captions of open_clip have one length.
+    length = getattr(getattr(model.text_encoder, "tower", None), "length", None)
+    tokens = (torch.ones(3, length or 5, dtype=torch.long), torch.tensor([5, 2, 3]))
+    _write(
+        model.text_encoder,
+        tokens,
+        axes if length is None else (axes[1], axes[1]),
+        ("tokens", "lengths"),
+        directory / TEXTS,
+    )
     tower, images = _image_inputs(model)
     names = ("pixels",) if isinstance(tower, _Pixels) else ("features", "lengths")
     _write(tower, images, axes[-len(names) :], names, directory / IMAGES)

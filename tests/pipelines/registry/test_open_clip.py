@@ -19,6 +19,7 @@ from preprocessing.loading.pixels import decode_pixels, full_view
 from tests.tokenizers import library_tokenizer, train_on, unigram
 from vse_core import hub
 from vse_core.models import build_model, load_model
+from vse_core.models.onnx import export_onnx, onnx_difference
 from vse_core.open_clip_format import CONFIG
 
 TEXTS = ["a red square", "It&rsquo;s a “Blue” ring, isn't_it! ﬁne", "two dogs"]
@@ -82,6 +83,10 @@ def test_ids_pixels_and_vectors_are_those_of_open_clip(
     expected = require_same(weights, embedder, tmp_path)
     (tmp_path / "out").mkdir()
     assert write_published(embedder.model, bundle / "model", tmp_path / "out") == "open_clip"
+    if kind == "clip":  # a graph takes a minute
+        export_onnx(embedder.model, tmp_path / "onnx")
+        differences = onnx_difference(embedder.model, tmp_path / "onnx", list(embedder.texts.batches(TEXTS)))
+        assert max(differences.values()) < 1e-5
     for one, other in zip(require_same(tmp_path / "out", embedder, tmp_path), expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
 
