@@ -26,10 +26,15 @@ _OURS = ("infra", "pipelines", "preprocessing", "vse_core")
 def add_log_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of every command; without them the environment decides."""
     group = parser.add_argument_group("logs")
-    for name, choices, default in (("level", _LEVELS, "warning"), ("format", _FORMATS, "text")):
-        help_ = f"{', '.join(choices)} (default: $VSE_LOG_{name.upper()}, or {default})"
-        options: dict[str, Any] = {"choices": choices, "default": argparse.SUPPRESS, "metavar": name.upper()}
-        group.add_argument(f"--log-{name}", action=_Choice, help=help_, **options)
+    for option, variable, choices, default in (
+        ("--log-level", LEVEL, _LEVELS, "warning"),
+        ("--log-format", FORMAT, _FORMATS, "text"),
+    ):
+        help_ = f"{', '.join(choices)} (default: ${variable}, or {default})"
+        metavar = variable.rpartition("_")[2]
+        group.add_argument(
+            option, action=_Choice, help=help_, choices=choices, default=argparse.SUPPRESS, metavar=metavar
+        )
 
 
 class _Choice(argparse.Action):
