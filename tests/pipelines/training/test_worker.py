@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import ray.train
 
 from pipelines.runtime.stage import StageError
 from pipelines.training import worker
@@ -34,12 +33,11 @@ def work(monkeypatch: pytest.MonkeyPatch, error: Exception, directory: Path) -> 
     """Train in the second of two processes, which has no tracker."""
     monkeypatch.setattr(Failing, "error", error, raising=False)
     monkeypatch.setattr("pipelines.training.worker.Trainer", Failing)
-    monkeypatch.setattr(ray.train, "get_context", lambda: SimpleNamespace(get_world_rank=lambda: 1))
-    monkeypatch.setattr(worker, "get_device", lambda: None)
+    monkeypatch.setattr(worker, "rank", lambda: 1)
     monkeypatch.setattr(worker, "load_caption_encoder", lambda path: None)
     folder = RunFolder(directory, NO_MIRROR)
     job = TrainingJob(SimpleNamespace(), None, None, folder, None, ("scenes dev", "0"))  # type: ignore[arg-type]
-    return worker._train(job, None, None)  # type: ignore[arg-type]
+    return worker._train(job, None, None, None, None)  # type: ignore[arg-type]
 
 
 def test_a_full_disk_is_one_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
