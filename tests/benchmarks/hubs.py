@@ -81,7 +81,8 @@ def joined(members: list[Vectors]) -> Vectors:
         return members[0]
     names = ("images_BKD", "texts_CD", "bank_images_MKD", "bank_texts_MD")
     stacked = (torch.cat([getattr(each, name) for each in members], dim=-1) / len(members) ** 0.5 for name in names)
-    return Vectors(*stacked, members[0].counts, statistics.geometric_mean(each.temperature for each in members))
+    learned = [each.temperature for each in members]
+    return Vectors(*stacked, members[0].counts, statistics.geometric_mean(learned) if all(learned) else 0.0)
 
 
 def study(vectors: Vectors) -> dict[str, Any]:
