@@ -220,6 +220,18 @@ def test_archives_of_images_are_read_where_they_lie(
         build_dataset("webdataset", folders={"train": f"{storage.address}/none"})
 
 
+def test_a_table_names_images_relative_to_it(storage: S3Storage) -> None:
+    storage.write("data/train.csv", b"image;caption\nphotos/a b.jpg;a dog\nphotos/a b.jpg;a hound\n")
+    storage.write("data/dev.jsonl", b'{"image": "photos/c.jpg", "caption": "a cat"}\n')
+    storage.write("data/photos/a b.jpg", SMALL)
+    folder = f"{storage.address}/data"
+    dataset = build_dataset("table", tables={"train": f"{folder}/train.csv", "dev": f"{folder}/dev.jsonl"})
+    records = [*dataset.records("train"), *dataset.records("dev")]
+    texts = {record.image_uri: [caption.text for caption in record.captions] for record in records}
+    assert texts == {f"{folder}/photos/a b.jpg": ["a dog", "a hound"], f"{folder}/photos/c.jpg": ["a cat"]}
+    assert read_image_bytes(f"{folder}/photos/a b.jpg") == SMALL
+
+
 def test_an_aborted_upload_leaves_nothing(storage: S3Storage, proxy: faults.FaultyProxy, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(LARGE)
     proxy.inject(faults.Fault("error:403:AccessDenied", method="PUT", after=1, times=100))
