@@ -26,13 +26,16 @@ class DamageError(ValueError):
 
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """Turn an error of reading a file into a DamageError that names it, but if it is not there, or memory ran out."""
+    """Turn an error of reading a file into a DamageError that names it.
+
+    Not if the file is not there, memory ran out, or a package is missing that reads it.
+    """
     try:
         yield
     except FileNotFoundError:
         raise
     except Exception as error:  # JSON, safetensors and torch each have their own
-        if memory_ran_out(error):
+        if memory_ran_out(error) or isinstance(error.__cause__, ImportError):
             raise
         raise DamageError(f"{path} is damaged ({first_line(error)}): restore it from a copy") from error
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from mlflow import MlflowClient
+from PIL import Image
 
 from pipelines.config import load_config
 from pipelines.registry.models import CHAMPION
@@ -139,6 +140,27 @@ def test_who_has_no_token_is_refused(machine: Machine) -> None:
     assert refused == 1, output
     assert "AuthenticationError" in output
     assert not (machine.work_dir / "retrain").exists()
+
+
+@pytest.mark.nightly
+def test_a_working_directory_travels_with_its_job(machine: Machine) -> None:
+    """The table's path is relative to the configuration's file, and the images' to the table, also at the other end."""
+    folder = machine.home / "project"
+    (folder / "data" / "photos").mkdir(parents=True)
+    names = [f"{number}.png" for number in range(12)]
+    for number, name in enumerate(names):
+        Image.new("RGB", (40, 30), (20 * number, 90, 60)).save(folder / "data" / "photos" / name)
+    rows = [f"photos/{name},a picture of {name}" for name in names]
+    (folder / "data" / "table.csv").write_text("\n".join(["image,caption", *rows]))
+    (folder / "photos.yaml").write_text(
+        "dataset: {format: table, tables: {train: data/table.csv, dev: 30 %}}\n"
+        "features: {extractor: grid, weights: tiny_resnet, random_seed: 0}\n"
+    )
+    command = ("vse", "extract", "--config", "photos.yaml")
+    status, output = machine.run("ray", "job", "submit", "--working-dir", str(folder), "--", *command)
+    assert status == 0, output
+    assert "12 images, 12 captions" in output
+    assert list(machine.work_dir.glob("extract/train/*/shard-*.tar"))
 
 
 @pytest.mark.nightly

@@ -17,7 +17,6 @@ from vse_core.encoders.text import BiGRUEncoder
 from vse_core.models.hierarchical import FrameLevelEncoder, HierarchicalModel, RoleGraphEncoder
 from vse_core.models.model import SPECIFICATION, WEIGHTS, Model, TwoTower
 from vse_core.models.unified import UnifiedModel
-from vse_core.open_clip_format import open_clip
 from vse_core.pooling import build_views
 from vse_core.registry import choose, require
 
@@ -157,8 +156,6 @@ def load_model(directory: Path | str, device: str = "cpu") -> Model:
     check_digests(directory)
     specification = json.loads((directory / SPECIFICATION).read_text(encoding="utf-8"))
     require(f"the model in {directory}", specification.pop("plugins", {}))
-    if "open_clip" in (specification["image"].get("architecture") or ""):
-        open_clip()  # a missing package is not a damaged file
     with damage_named(directory / SPECIFICATION):
         model = build_model(**specification)
     load_weights(model, directory)
