@@ -142,7 +142,6 @@ def test_who_has_no_token_is_refused(machine: Machine) -> None:
     assert not (machine.work_dir / "retrain").exists()
 
 
-@pytest.mark.nightly
 def test_a_working_directory_travels_with_its_job(machine: Machine) -> None:
     """The table's path is relative to the configuration's file, and the images' to the table, also at the other end."""
     folder = machine.home / "project"
@@ -155,6 +154,7 @@ def test_a_working_directory_travels_with_its_job(machine: Machine) -> None:
     (folder / "photos.yaml").write_text(
         "dataset: {format: table, tables: {train: data/table.csv, dev: 30 %}}\n"
         "features: {extractor: grid, weights: tiny_resnet, random_seed: 0}\n"
+        "training: {batch_size: 4}\n"
     )
     command = ("vse", "extract", "--config", "photos.yaml")
     status, output = machine.run("ray", "job", "submit", "--working-dir", str(folder), "--", *command)
