@@ -36,10 +36,10 @@ PREPARED, DROPPED = "prepared.json", "dropped.csv"
 _DIGEST_CHARACTERS = 36
 
 
-def run(config: PipelineConfig, upstream: Plans, tracker: Tracker, fit: Fit = fit) -> StageReport:
+def run(config: PipelineConfig, upstream: Plans, tracker: Tracker, by: Fit | None = None) -> StageReport:
     """Train, or resume an earlier run; the manifest names the best checkpoint.
 
-    Raises StageError if training cannot start, or has ended in NaN
+    `by` runs the training, a group of workers on Ray by default. Raises StageError if training cannot start, or has ended in NaN
     or in collapse.
     """
     stage = stage_dir(config, upstream)
@@ -61,7 +61,7 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker, fit: Fit = fi
         config.training_settings, train, evaluation, folder, tracker.handle, (f"{config.name} {split}", digest)
     )
     began = time.monotonic()
-    outcome = fit(job, config.ray.address, total_steps)
+    outcome = (by or fit)(job, config.ray.address, total_steps)
     if "error" in outcome:
         raise StageError(f"{NAME}: {outcome['error']}")
     folder.recover()

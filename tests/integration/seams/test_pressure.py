@@ -42,7 +42,9 @@ class Service:
     def __init__(self, bundle: Path) -> None:
         self.port = free_port()
         command = [sys.executable, "pipelines/serve.py", "--model", str(bundle), "--port", str(self.port)]
+        # Nobody reads the log of requests, which would fill the pipe.
         environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        environment["VSE_LOG_LEVEL"] = "warning"
         self.process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             start_new_session=True,

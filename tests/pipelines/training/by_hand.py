@@ -31,6 +31,10 @@ class Quiet(Tracker):
     def __init__(self) -> None:
         pass
 
+    @property
+    def run_id(self) -> str:
+        return "none"
+
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         pass
 
