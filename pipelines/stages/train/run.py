@@ -39,8 +39,8 @@ _DIGEST_CHARACTERS = 36
 def run(config: PipelineConfig, upstream: Plans, tracker: Tracker, by: Fit | None = None) -> StageReport:
     """Train, or resume an earlier run; the manifest names the best checkpoint.
 
-    `by` runs the training, a group of workers on Ray by default. Raises StageError if training cannot start, or has ended in NaN
-    or in collapse.
+    `by` runs the training, a group of workers on Ray by default. Raises StageError if training cannot start, or has
+    ended in NaN or in collapse.
     """
     stage = stage_dir(config, upstream)
     if config.training.drop_worst is not None:
