@@ -177,7 +177,7 @@ def test_another_machine_takes_up_a_training(work_dir: Path, bucket: str, monkey
     shutil.copyfile(work_dir / "mlflow.db", other / "mlflow.db")
     plans = run_stages(load_config(None, [f"work_dir={other}", *settings]), ["extract", "train"])
     assert len((plans["train"].directory / LOSSES).read_text().splitlines()) == STEPS
-    assert {entry.name.partition("/")[0] for entry in storage.list()} == {"extract", "tables", "train"}
+    assert {entry.name.partition("/")[0] for entry in storage.list()} == {"extract", "pipelines", "tables", "train"}
 
 
 @on_swift
