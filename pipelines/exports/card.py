@@ -78,7 +78,7 @@ def hub_card(
 A model of images and sentences in one space; the inner product of two vectors is their similarity.
 
 {_USE[library]}
-{"ONNX graphs, for inputs of any number and length:" + towers if towers else "There is no ONNX form of this model."}
+{"ONNX graphs, for inputs of any number and length:" + towers if towers else "This model has no ONNX form."}
 {_BIAS if any("bias" in file for file in graphs) else ""}
 {"" if share is None else _INTERPOLATED.format(share=share, rest=1 - share)}{about}"""
 

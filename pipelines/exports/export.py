@@ -144,7 +144,7 @@ def export_bundle(name: str, bundle: Path, output: Path, share: float | None = N
 
 def _write_model(embedder: Embedder, bundle: Path, output: Path, logits: Mapping[str, float] | None) -> str:
     """Write the model of a bundle, with what other programs load it by; return whose format it is."""
-    from pipelines.exports.transformers_format import write_published
+    from pipelines.exports.published_format import write_published
     from pipelines.inference.sentence_module import write_modules
 
     if library := write_published(embedder.model, bundle / "model", output, logits):

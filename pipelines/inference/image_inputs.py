@@ -75,7 +75,7 @@ def misfit(model: Model, reader: ShardReader) -> str | None:
     if takes_pixels != are_pixels:
         takes, are = ("images" if pixels else "features" for pixels in (takes_pixels, are_pixels))
         return f"takes {takes}, the configuration has {are}"
-    width = None if takes_pixels else getattr(model.image_encoder, "feature_dim", None)
-    if not takes_pixels and width != reader.feature_dim:
-        return f"takes features of width {width}, those of the configuration have {reader.feature_dim}"
-    return None
+    width = getattr(model.image_encoder, "feature_dim", None)
+    if takes_pixels or width == reader.feature_dim:
+        return None
+    return f"takes features of width {width}, those of the configuration have {reader.feature_dim}"

@@ -77,8 +77,11 @@ def choose(runs: Sequence[Run], model: str, rules: Rules, disk: Disk) -> list[Ru
     since = min((run.at for run in own if run.version in kept), default=None)
 
     def is_beyond(run: Run) -> bool:
-        if rules.keep is None or run.version is not None:
-            return rules.keep is None or run.version not in kept
+        """Return whether a run is older than the versions that are kept; any is if no number of them was given."""
+        if rules.keep is None:
+            return True
+        if run.version is not None:
+            return run.version not in kept
         return run.is_repeated and len(kept) == rules.keep and since is not None and run.at < since
 
     going: list[Run] = []

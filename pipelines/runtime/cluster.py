@@ -81,7 +81,7 @@ def connect(configured: str | None) -> None:
 
 
 def _environment() -> dict[str, Any]:
-    """Return what every worker of ours begins with: memory that it keeps, and this process's plugins."""
+    """Return what every worker of ours begins with: memory that it keeps, and this process's log and plugins."""
     environment = worker_environment()
     return environment | {"env_vars": KEEP_MEMORY | log_choices() | environment.get("env_vars", {})}
 

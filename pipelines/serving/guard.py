@@ -92,7 +92,7 @@ class Guard:
         client = (scope.get("client") or ("",))[0]
         try:
             self._check(scope)
-            if scope["path"] == metrics.PATH:  # most wanted if there is no room for searches
+            if scope["path"] == metrics.PATH:  # it is needed most when searches have taken all room
                 await self._app(scope, receive, answer)
                 return
             self._requests.take(client)

@@ -35,7 +35,7 @@ _MAX_RESTARTS = 3
 _TorchBackend: Any = TorchConfig().backend_cls
 
 
-# Runs a training of so many steps in all, on the cluster of an address; returns its outcome.
+# Takes a training, the address of a cluster and the steps of all epochs; returns the outcome.
 Fit = Callable[[TrainingJob, str | None, int], dict[str, Any]]
 
 

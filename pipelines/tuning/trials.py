@@ -40,7 +40,7 @@ METRIC = "rsum"
 # The driver of a group of workers waits almost all of the time. A CPU for each, or a hundredth of one, would leave too
 # few for the workers of a small cluster; with no resource at all Ray Tune does not start it.
 _DRIVER: dict[str, float] = {"memory": 1 << 20}
-# Times that a trial is begun again after its process has died; it goes on from its last checkpoint.
+# Starts after the first, if a trial's process dies; each resumes from the last checkpoint.
 _RESTARTS = 3
 _SEED = "__seed__"
 _TRIALS = "trials"

@@ -71,7 +71,7 @@ class OpenClipTokenizer:
         return ids, [-1 if token in self._specials else place for place, token in enumerate(ids)]
 
     def truncates(self, text: str) -> bool:
-        """Return whether a caption has more tokens than the text tower reads: with one more, there is no padding."""
+        """Return whether a caption has more tokens than the text tower reads: a longer tower would get another one."""
         longer = self._tokenizer([text], context_length=self._tokenizer.context_length + 1)[0].tolist()
         ids = self.encode(text)
         return longer not in ([*ids, self.pad_id], [*ids[:-1], self.pad_id, ids[-1]])

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from transformers import PreTrainedTokenizerFast
 
-from pipelines.exports.transformers_format import write_published
+from pipelines.exports.published_format import write_published
 from pipelines.inference.embedder import Embedder
 from pipelines.kinds.words import pretrained_tokenizer
 from pipelines.registry.models import find_bundle
