@@ -45,7 +45,11 @@ def test_a_search_by_text_loads_what_the_text_needs_alone(tmp_path: Path) -> Non
     assert done.stdout == "3\nset()\n"
 
 
-def test_photographs_of_a_pretrained_model_are_indexed_and_found(photos: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_photographs_of_a_pretrained_model_are_indexed_and_found(
+    photos: Path,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     model = vse.load(f"hf:{write_dual_encoder(tmp_path / 'clip', 'clip', TEXTS)}")
     files = sorted(photos.iterdir())
     images_BD, texts_CD = model.embed(images=files), model.embed(texts=TEXTS)
@@ -58,6 +62,7 @@ def test_photographs_of_a_pretrained_model_are_indexed_and_found(photos: Path, t
         model.search("a red square")
 
     gallery = model.index(photos)
+    assert "search: vse search --gallery " in capsys.readouterr().out
     for found in (gallery, vse.load("photos"), vse.load(tmp_path / "work" / "galleries" / "photos")):
         hits = found.search(TEXTS[0], k=3)
         similarities_B = images_BD @ texts_CD[0]

@@ -22,6 +22,7 @@ from pipelines.retrieval.index import main as index_command
 from pipelines.retrieval.options import Target, default_tracking_uri, gallery_folder
 from pipelines.retrieval.search_model import SearchError, SearchModel, load_search_model
 from pipelines.runtime import cluster
+from pipelines.runtime.commands import Caller
 from pipelines.schema.fields import default_work_dir
 from preprocessing.storage.address import is_s3
 
@@ -103,9 +104,12 @@ class Model:
         """
         folder, was_connected = gallery_folder(name or Path(str(images).rstrip("/")).stem), cluster.is_connected()
         options = ["--model", self.name, "--tracking-uri", self._tracking_uri]
+        # Messages name the command `vse`: who imports it has installed it.
+        called, Caller.is_vse = Caller.is_vse, True
         try:
             index_command([*options, "--images", str(images), "--name", folder.name])
         finally:
+            Caller.is_vse = called
             if not was_connected:
                 cluster.disconnect()
         return load(folder, self._tracking_uri)
