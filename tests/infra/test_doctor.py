@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infra import doctor
+from infra import checks, doctor
 from pipelines.runtime import ray_internals
 
 Lines = dict[str, str]
@@ -20,8 +20,9 @@ def lines_of(output: str) -> Lines:
 
 
 @pytest.fixture
-def ask(work_dir: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
-    """The doctor's status and lines for settings in a work folder."""
+def ask(work_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """The doctor's status and lines for settings in a work folder, however full this machine's disk is."""
+    monkeypatch.setattr(checks, "FREE_BYTES", 0)
 
     def call(*settings: str) -> tuple[int, Lines]:
         values = [f"work_dir={work_dir}", *settings]
