@@ -25,8 +25,6 @@ import faiss
 import numpy as np
 import torch
 from efficiency_plot import draw
-from pooling import BATCH as SETS
-from pooling import DIM, REGIONS, inference, make_sets
 from reader import RESULTS, origin
 from rich.console import Console
 from rich.table import Table
@@ -39,6 +37,7 @@ from vse_core.models import build_model
 from vse_core.pooling import POOLINGS, build_pooling
 
 K = 10
+SETS, REGIONS, DIM = 128, 36, 1024
 # Regions of an image and tokens of a caption (COCO's have 11 words), special ones included.
 FEATURES, TOKENS, WORDS, BERT_WORDS = 2048, 14, 11_755, 30_522
 # Inverted lists looked at, of as many as the root of the gallery's size; HNSW's neighbours and its breadth of search.
@@ -193,12 +192,12 @@ def cross_attention(given: argparse.Namespace) -> dict[str, Any]:
 def aggregators(given: argparse.Namespace) -> dict[str, Any]:
     """Sets of 36 vectors a second that every aggregator makes one vector of."""
     torch.manual_seed(0)
-    features_BND, lengths_B = make_sets(REGIONS), torch.full((SETS,), REGIONS)
+    features_BND, lengths_B = torch.randn(SETS, REGIONS, DIM), torch.full((SETS,), REGIONS)
     result: dict[str, Any] = {"sets": f"{SETS} x {REGIONS} x {DIM}", "items_per_second": {}}
     for name in POOLINGS:
         for options in OPTIONS.get(name, [{}]):
             pool = build_pooling(name, DIM, **options).eval()
-            spent = milliseconds(lambda pool=pool: inference(pool, features_BND, lengths_B), given.rounds)
+            spent = milliseconds(lambda pool=pool: pool(features_BND, lengths_B), given.rounds)
             label = " ".join([name, *options.values()])
             result["items_per_second"][label] = round(1e3 * SETS / spent)
             print(label, result["items_per_second"][label], flush=True)
