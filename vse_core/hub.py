@@ -1,5 +1,6 @@
 """The Hugging Face hub, asked before anything is loaded whether it has a model: the answer takes seconds."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
@@ -19,10 +20,8 @@ def require_on_hub(weights: str) -> None:
     try:
         if any(isinstance(try_to_load_from_cache(weights, name), str) for name in (_CONFIG, CONFIG)):
             return
-        try:
+        with suppress(EntryNotFoundError):  # of open_clip, or of a detector
             get_hf_file_metadata(hf_hub_url(weights, _CONFIG), timeout=_SECONDS)
-        except EntryNotFoundError:
-            get_hf_file_metadata(hf_hub_url(weights, CONFIG), timeout=_SECONDS)
     except (RepositoryNotFoundError, HFValidationError):
         raise ValueError(
             f"there is no folder and no model on the hub called {weights!r}: correct the name (OWNER/NAME, as on "

@@ -17,6 +17,7 @@ from preprocessing.captions.open_clip import OpenClipTokenizer
 from preprocessing.captions.subwords import SubwordTokenizer
 from vse_core.encoders.dual import DualImageEncoder, DualTextEncoder, joined_network
 from vse_core.encoders.open_clip import OpenClip
+from vse_core.encoders.pretrained import quiet_transformers
 from vse_core.models import Model
 
 # What sentence-transformers loads the same folder with: its own modules, and the methods that they call.
@@ -43,7 +44,8 @@ def write_published(
         network.save_pretrained(folder, images.rebuilt_by["pixels"])
         OpenClipTokenizer.load(directory / OpenClipTokenizer.FILE).write_files(folder)
         return "open_clip"
-    network.save_pretrained(folder)
+    with quiet_transformers():
+        network.save_pretrained(folder)
     _image_processor(images).save_pretrained(folder)
     tokenizer = Tokenizer.from_file(str(directory / SubwordTokenizer.FILE))
     padding: Any = tokenizer.padding

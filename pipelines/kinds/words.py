@@ -13,7 +13,7 @@ from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.captions.vocabulary import Vocabulary, VocabularyError
 from preprocessing.captions.word_vectors import WordVectors, WordVectorsError, read_word_vectors
 from preprocessing.shards.reader import ShardReader
-from vse_core.hub import open_clip_source
+from vse_core.hub import open_clip_source, require_on_hub
 
 Words = TypeVar("Words", bound=CaptionEncoder)
 
@@ -34,6 +34,7 @@ def build_caption_encoder(
 
 def pretrained_tokenizer(weights: str, for_tower: bool) -> CaptionEncoder:
     """Return the tokenizer of pretrained weights, with `for_tower` that of a dual encoder; ValueError if none loads."""
+    require_on_hub(weights)
     source = open_clip_source(weights) if for_tower else None
     return OpenClipTokenizer.from_pretrained(source) if source else SubwordTokenizer.from_pretrained(weights, for_tower)
 

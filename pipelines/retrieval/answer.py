@@ -63,7 +63,8 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
     hits, warning = model.answer(query, kind, options.k, target, options.min_confidence, options.where)
     asked = {"query_text": query} if kind == "text" else {"query_image_uri": query}
     row = SheetRow(tuple(hits), **asked, note=warning)
-    console().print(_shown(row, model.name))
+    name = Path(model.name).name if Path(model.name).is_absolute() else model.name  # a gallery of one's own images
+    console().print(_shown(row, name))
     if warning:
         console(stderr=True).print(warning, soft_wrap=True)
     if not hits:
@@ -71,7 +72,7 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
         return f"There is no hit{least}{f' where {options.where}' if options.where else ''}."
     if options.output is None:
         return ""
-    options.output.write_bytes(contact_sheet(f"Search in the gallery of {model.name}", [row]))
+    options.output.write_bytes(contact_sheet(f"Search in the gallery of {name}", [row]))
     return f"Contact sheet: {options.output}"
 
 

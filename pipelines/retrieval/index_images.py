@@ -101,6 +101,7 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
         if bank is None:
             say(f"{folder.name}: hubs are not corrected: {model} has no bank of training captions")
         say(f"search: {command('search', '--gallery', folder.name, 'TEXT')}")
+        say(f"page: {command('serve', '--gallery', folder.name)}")
     if not options.model and (newer := image_gallery.newer_model(folder, tracking_uri)):
         say(newer)
 

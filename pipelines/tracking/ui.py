@@ -10,7 +10,11 @@ from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError
 from pipelines.tracking.mlflow_internals import PAGES, TRAINING_VIEW
 
-_QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+_QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "PYTHONWARNINGS": "ignore",  # of MLflow about its own libraries
+}
 
 
 def main() -> None:
@@ -25,8 +29,9 @@ def main() -> None:
         raise StageError(f"MLflow runs at {uri} already: open that address")
     if not database.is_file():
         raise StageError(f"{database} has no runs yet: {command('full')} makes the first")
-    say(f"{PAGES.replace('5000', str(options.port))}/#/experiments?{TRAINING_VIEW} (end with Ctrl-C)")
+    say(f"{PAGES.replace('5000', str(options.port))}/#/experiments?{TRAINING_VIEW} in some seconds (end with Ctrl-C)")
     served = {"--port": options.port, "--workers": 1, "--backend-store-uri": uri}
+    served["--uvicorn-opts"] = "--log-level=warning"  # not a line for each request
     served["--default-artifact-root"] = database.with_name("mlartifacts")
     words = [str(word) for pair in served.items() for word in pair]
     os.execve(sys.executable, [sys.executable, "-m", "mlflow", "server", *words], {**os.environ, **_QUIET})

@@ -31,7 +31,7 @@ def load_pretrained(weights: str) -> nn.Module:
     name = str(Path(weights).expanduser()) if local else weights
     origin: dict[str, Any] = {"local_files_only": local, "trust_remote_code": False}
     try:
-        with _quiet_transformers():
+        with quiet_transformers():
             config = AutoConfig.from_pretrained(name, **origin)
             if hasattr(config, "auto_map"):
                 raise ValueError("config.json names code of its own, auto_map, which never runs here")
@@ -82,7 +82,7 @@ def architecture_of(network: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """Silence progress bars and load reports; what matters of them is checked and raised here."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -21,6 +21,7 @@ from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.mirror import Mirror
 from vse_core.digests import sealed, unsealed
+from vse_core.hub import require_on_hub
 
 _CACHE = "extract/extractors"
 
@@ -48,11 +49,14 @@ def extractor_identity(features: Features, mirror: Mirror) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=8)
-def _computed_identity(name: str, options: str, state: str) -> dict[str, Any]:  # noqa: ARG001 (a key of the cache)
-    """Build the extractor for its identity, once in a process for each `state` of its files."""
+def _computed_identity(name: str, options: str, state: str) -> dict[str, Any]:
+    """Build the extractor for its identity, once in a process for each `state` of its files, "" for the hub's."""
+    settings = json.loads(options)
     try:
-        return build_extractor(name, **json.loads(options)).identity()
-    except ExtractorError as error:
+        if not state and not settings.get("network"):
+            require_on_hub(settings["weights"])  # transformers would ask it for half a minute
+        return build_extractor(name, **settings).identity()
+    except (ExtractorError, ValueError) as error:
         raise ConfigError(f"features: {error}") from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from preprocessing.features import build_extractor
 from preprocessing.features.images import ImageError, load_image
 from preprocessing.shards.index import read_index
 from preprocessing.shards.reader import ShardReader
+from vse_core import hub
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -36,6 +38,15 @@ SMALL = ["dataset.images={train: 7, dev: 4}", "features.shard_size=3", "training
 
 def loaded(folder: Path, *overrides: str) -> PipelineConfig:
     return load_config(None, [f"work_dir={folder}", *SMALL, *overrides])
+
+
+def test_a_network_on_the_hub_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "hf_hub_url", lambda name, _: f"http://127.0.0.1:9/{name}")
+    config = loaded(tmp_path, "features={extractor: grid, weights: some/resnet-50}")
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match=r"there is no folder 'some/resnet-50', and the hub does not answer"):
+        extract.plan(config, {})
+    assert time.monotonic() - began < 8  # transformers asks for half a minute
 
 
 def test_a_plan_counts(tmp_path: Path) -> None:
