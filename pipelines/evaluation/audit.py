@@ -100,7 +100,7 @@ def audit_by_model(named: NamedModel, loss: float) -> StageReport:
                 "model, and two are trained on halves of the data"
             )
     images = range(len(_reader(named.config, plans)))
-    return _audit(named.config, plans, [(named.model, images)], loss)
+    return _audit(named.config, plans, [(named, images)], loss)
 
 
 def audit_by_halves(config: PipelineConfig, loss: float) -> StageReport:
@@ -111,7 +111,7 @@ def audit_by_halves(config: PipelineConfig, loss: float) -> StageReport:
     left_out = set() if config.training.leave_out is None else named_pairs(config.training.leave_out)
     folder = config.work_dir / NAME / "halves" / plans["extract"].fingerprint[:16]
     folder.mkdir(parents=True, exist_ok=True)
-    judges: list[tuple[Path, Sequence[int]]] = []
+    judges: list[tuple[NamedModel, Sequence[int]]] = []
     for number in (0, 1):
         images = sorted(order[number::2].tolist())
         file = folder / f"without-{config.seed}-{number}.csv"
@@ -125,7 +125,7 @@ def audit_by_halves(config: PipelineConfig, loss: float) -> StageReport:
         trained = run_stages(half, ["extract", "parse", "train"])
         best = trained["train"].output("best")
         config.mirror.pull_folder(best)
-        judges.append((best, images))
+        judges.append((NamedModel(str(best), config, best), images))
     return _audit(config, plans, judges, loss)
 
 
@@ -160,34 +160,49 @@ def counted_misfits(counts: Mapping[str, int]) -> str:
 
 
 def _audit(
-    config: PipelineConfig, plans: Plans, judges: Sequence[tuple[Path, Sequence[int]]], loss: float
+    config: PipelineConfig, plans: Plans, judges: Sequence[tuple[NamedModel, Sequence[int]]], loss: float
 ) -> StageReport:
     content = {
         "version": VERSION,
-        "models": [file_digest(model / WEIGHTS) for model, _ in judges],
+        "models": [file_digest(named.model / WEIGHTS) for named, _ in judges],
         "features": plans["extract"].fingerprint,
         "reads": config.features.member,
         "loss": loss,
     }
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
-    shards = plans["extract"].outputs
-
-    def work(tracker: Tracker) -> None:
-        with config.mirror.pinned(*shards.values()):
-            check_outputs(*shards.values())
-            pairs = [pair for model, images in judges for pair in PairJudge(config, shards, model, loss).judge(images)]
-        split, directory = config.dataset.train_split, stage.create()
-        counts = write_misfits(pairs, directory, f"{split}: images with captions that fit badly")
-        tracker.set_tags({"vse.models": " ".join(str(model) for model, _ in judges), "vse.split": split})
-        tracker.log_metrics({f"{NAME}/{name}": count for name, count in counts.items()})
-        for name in (TABLE, SHEET):
-            tracker.log_artifact(directory / name, NAME)
-        summary = f"{split}: {counted_misfits(counts)}; of good pairs {loss:.0%} would be named"
-        stage.complete({"summary": summary, "counts": counts}, [TABLE, SHEET])
-
-    manifest = done_once(stage, config.experiment, work)
+    manifest = done_once(stage, config, _judge, config, plans, judges, loss, stage)
     stage.pull()
     return StageReport(NAME, stage.path, manifest["summary"])
+
+
+def _judge(
+    config: PipelineConfig,
+    plans: Plans,
+    judges: Sequence[tuple[NamedModel, Sequence[int]]],
+    loss: float,
+    stage: StageDir,
+    tracker: Tracker,
+) -> None:
+    judged = (judged_pairs(config, plans["extract"].outputs, model, loss, images) for model, images in judges)
+    split, directory = config.dataset.train_split, stage.create()
+    counts = write_misfits(
+        itertools.chain.from_iterable(judged), directory, f"{split}: images with captions that fit badly"
+    )
+    tracker.set_tags({"vse.models": " ".join(str(named.model) for named, _ in judges), "vse.split": split})
+    tracker.log_metrics({f"{NAME}/{name}": count for name, count in counts.items()})
+    for name in (TABLE, SHEET):
+        tracker.log_artifact(directory / name, NAME)
+    summary = f"{split}: {counted_misfits(counts)}; of good pairs {loss:.0%} would be named"
+    stage.complete({"summary": summary, "counts": counts}, [TABLE, SHEET])
+
+
+def judged_pairs(
+    config: PipelineConfig, shards: Mapping[str, Path], named: NamedModel, loss: float, images: Sequence[int]
+) -> list[AuditedPair]:
+    """Judge the pairs of some images of the training split by a model, as `PairJudge`; shards are pulled if need be."""
+    with config.mirror.pinned(*shards.values()):
+        check_outputs(*shards.values())
+        return PairJudge(config, shards, named.at_hand(), loss).judge(images)
 
 
 def _reader(config: PipelineConfig, plans: Plans) -> ShardReader:

@@ -40,13 +40,13 @@ def compare(models: Models, config: PipelineConfig) -> StageReport:
     """
     content = {"version": VERSION, "models": [model.directory.name for model in models]}
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
-    manifest = done_once(stage, config.experiment, lambda tracker: _compare(models, config, stage, tracker))
+    manifest = done_once(stage, config, _compare, models, config, stage)
     _print(models, manifest["recalls"])
     return StageReport(NAME, stage.path, manifest["summary"])
 
 
 def _compare(models: Models, config: PipelineConfig, stage: StageDir, tracker: Tracker) -> None:
-    galleries = aligned_galleries(models)
+    galleries = aligned_galleries(models, config.mirror)
     folds, split = config.evaluation.folds, config.dataset.eval_split
     directory = stage.create()
     ranks = [Embedded([gallery], split, directory, (folds,)).ranks[folds] for gallery in galleries]

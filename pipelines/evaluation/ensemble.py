@@ -33,7 +33,7 @@ def evaluate_ensemble(members: Sequence[EvaluatedModel], config: PipelineConfig)
     """
     content = {"version": VERSION, "members": [member.directory.name for member in members]}
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
-    manifest = done_once(stage, config.experiment, lambda tracker: _evaluate(members, config, stage, tracker))
+    manifest = done_once(stage, config, _evaluate, members, config, stage)
     names, rows = [*(member.reference for member in members), NAME], [*manifest["members"], manifest["metrics"]]
     columns = {title: key for title, key in _COLUMNS.items() if any(key in row for row in rows)}
     table = Table("model", *columns)
@@ -44,7 +44,7 @@ def evaluate_ensemble(members: Sequence[EvaluatedModel], config: PipelineConfig)
 
 
 def _evaluate(members: Sequence[EvaluatedModel], config: PipelineConfig, stage: StageDir, tracker: Tracker) -> None:
-    galleries = aligned_galleries(members)
+    galleries = aligned_galleries(members, config.mirror)
     settings, split = config.evaluation, config.dataset.eval_split
     tracker.set_tags(
         {

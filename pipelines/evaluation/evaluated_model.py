@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipelines.config import PipelineConfig
 from pipelines.evaluation import GALLERY
 from pipelines.kinds.kind import ModelKind
 from pipelines.retrieval.gallery import Gallery, GalleryError
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.outputs import record_outputs
 from pipelines.runtime.stage import StageDir, StageError, manifest_in
-from pipelines.schema.experiment import Experiment
-from pipelines.tracking import PipelineRuns, Tracker
+from pipelines.stages.on_worker import on_worker
+from pipelines.tracking import PipelineRuns
+from preprocessing.storage.mirror import Mirror
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,10 @@ class EvaluatedModel:
         return metrics
 
 
-def aligned_galleries(models: Sequence[EvaluatedModel]) -> list[Gallery]:
+def aligned_galleries(models: Sequence[EvaluatedModel], mirror: Mirror) -> list[Gallery]:
     """Return the galleries of evaluated models in the first one's order; StageError if images or captions differ."""
+    for model in models:
+        mirror.pull(model.directory)
     galleries = [Gallery.load(model.directory / GALLERY, model.kind) for model in models]
     return in_one_order([model.reference for model in models], galleries)
 
@@ -51,14 +55,17 @@ def in_one_order(names: Sequence[str], galleries: Sequence[Gallery]) -> list[Gal
     return ordered
 
 
-def done_once(stage: StageDir, experiment: Experiment, work: Callable[[Tracker], object]) -> dict[str, Any]:
-    """Do work that completes a stage, unless it is complete, in a run of its own in MLflow; returns the manifest."""
+def done_once(stage: StageDir, config: PipelineConfig, work: Callable[..., object], *arguments: Any) -> dict[str, Any]:
+    """Do work that completes a stage, unless it is complete, in a run of its own in MLflow; returns the manifest.
+
+    The work gets the arguments and the run's tracker, where a worker of the training would run (`on_worker`).
+    """
     if not stage.is_complete():
         with (
             exclusive(stage.mirror, stage.path),
-            PipelineRuns(experiment, stage.fingerprint) as runs,
+            PipelineRuns(config.experiment, stage.fingerprint) as runs,
             runs.parent as tracker,
         ):
-            record_outputs(stage.mirror, runs.folder, stage.path, model=experiment.name)
-            work(tracker)
+            record_outputs(stage.mirror, runs.folder, stage.path, model=config.registered_model)
+            on_worker(config, work, *arguments, tracker=tracker)
     return stage.read_manifest()

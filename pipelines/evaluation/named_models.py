@@ -17,12 +17,14 @@ from pipelines.kinds import saved_kind
 from pipelines.registry.models import find_model
 from pipelines.registry.pretrained import save_pretrained, zero_shot_config
 from pipelines.retrieval.gallery import Gallery
-from pipelines.runtime.stage import StageDir, StageError, StageReport, fingerprint, manifest_in
+from pipelines.runtime.stage import Plans, StageDir, StageError, StageReport, fingerprint, manifest_in
 from pipelines.schema.weights import PRETRAINED
 from pipelines.stages.evaluate.plan import evaluation_content
 from pipelines.stages.evaluate.run import evaluate_directory
 from pipelines.stages.runner import run_stages
+from pipelines.tracking import Tracker
 from preprocessing.datasets import build_dataset
+from preprocessing.storage.mirror import CONTENTS
 from vse_core.digests import file_digest
 from vse_core.evaluation.recall import chance_rsum
 from vse_core.models.model import WEIGHTS
@@ -49,6 +51,12 @@ class NamedModel:
         name, model = find_model(reference, config.tracking_uri)
         return cls(name, config, model)
 
+    def at_hand(self) -> Path:
+        """Return the directory of the model on this machine, which need not be the one that has found it."""
+        if self.model.is_relative_to(self.config.work_dir):
+            self.config.mirror.pull(self.model, lambda name: name != CONTENTS)
+        return self.model if self.model.is_dir() else self.find(self.reference, self.config).model
+
 
 def evaluate_model(named: NamedModel) -> EvaluatedModel:
     """Evaluate a model on its configuration's split, extracted if need be; StageError if it needs other features."""
@@ -64,9 +72,13 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
         **evaluation_content(config, plans),
     }
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
-    done_once(stage, config.experiment, lambda tracker: evaluate_directory(config, plans, model, stage, tracker))
+    done_once(stage, config, _evaluate, named, plans, stage)
     stage.pull()
     return EvaluatedModel(named.reference, model, saved_kind(model), plans["extract"].fingerprint, stage.path)
+
+
+def _evaluate(named: NamedModel, plans: Plans, stage: StageDir, tracker: Tracker) -> None:
+    evaluate_directory(named.config, plans, named.at_hand(), stage, tracker)
 
 
 def evaluate_models(models: Sequence[NamedModel]) -> StageReport:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config import PipelineConfig
-from pipelines.registry.models import find_model
 from pipelines.retraining.journal import AUDIT, Journal
 from pipelines.runtime.cli import say
-from pipelines.runtime.stage import StageError, check_outputs
+from pipelines.runtime.stage import StageError
+from pipelines.stages.on_worker import on_worker
 from pipelines.tracking import Tracker
 from pipelines.training.left_out import Pair, named_pairs, pairs_of, write_pairs
 from pipelines.training.readers import captions_reader
@@ -75,17 +75,17 @@ class NewPairs:
         return file
 
     def _judged(self, champion: int) -> dict[str, Any]:
-        from pipelines.evaluation.audit import SHEET, TABLE, PairJudge, write_misfits
+        from pipelines.evaluation.audit import SHEET, TABLE, judged_pairs, write_misfits
+        from pipelines.evaluation.named_models import NamedModel
 
         metas = enumerate(captions_reader(self.config.mirror, *self._train).metas())
         new = {image for image, _ in self._new}
         images = [number for number, meta in metas if meta["image_id"] in new]
         pairs = []
         if images:
-            _, model = find_model(f"{self.config.registered_model}/{champion}", self.config.tracking_uri)
-            with self.config.mirror.pinned(*self.shards.values()):
-                check_outputs(*self.shards.values())
-                judged = PairJudge(self.config, self.shards, model, self.config.retrain.audit_loss).judge(images)
+            named = NamedModel.find(f"{self.config.registered_model}/{champion}", self.config)
+            loss = self.config.retrain.audit_loss
+            judged = on_worker(self.config, judged_pairs, self.config, self.shards, named, loss, images)
             pairs = [pair for pair in judged if pair.ids in self._new]
         folder = self.journal.of(self.identity)
         folder.mkdir(parents=True, exist_ok=True)

@@ -13,14 +13,25 @@ from pipelines.runtime.logs import is_json
 BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 
 
-def progress_bar(title: str, total: int | None, unit: str, delay: float = 0.0) -> tqdm[None]:
-    """Return a progress bar for a ``with`` statement; ``update`` advances it.
+class _Log:
+    """A log, or a worker's stderr, which reaches the driver by lines: a line for each state of a bar."""
 
-    The unit is in the plural: "images". Without a total it only counts. It appears after `delay` seconds.
+    def write(self, text: str) -> None:
+        if line := text.strip():
+            sys.stderr.write(f"{line}\n")
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def progress_bar(title: str, total: int | None, unit: str, initial: int = 0, delay: float = 0.0) -> tqdm[None]:
+    """Return a progress bar for a ``with`` statement; ``update`` advances it from `initial`.
+
+    The unit is in the plural: "images". Without a total it only counts. It appears after `delay` seconds. A log that is
+    not a terminal gets a line every ten seconds.
     """
-    # A log that is not a terminal gets a line every ten seconds.
-    interval = 0.5 if sys.stderr.isatty() else 10.0
-    options: dict[str, Any] = {"mininterval": interval, "smoothing": 0, "delay": delay, "disable": is_json()}
+    place = {"mininterval": 0.5} if sys.stderr.isatty() else {"mininterval": 10.0, "file": _Log()}
+    options: dict[str, Any] = {"initial": initial, "smoothing": 0, "delay": delay, "disable": is_json(), **place}
     return tqdm(total=total, desc=title, unit=f" {unit}", **options)
 
 

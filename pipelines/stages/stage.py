@@ -7,6 +7,7 @@ from typing import Literal
 
 from pipelines.config import PipelineConfig
 from pipelines.runtime.stage import Plans, StagePlan, StageReport
+from pipelines.stages.on_worker import on_worker
 from pipelines.tracking import Tracker
 
 
@@ -21,7 +22,8 @@ class Stage:
     `needs` is what the model must have ("embeddings" to search) or what something must read ("graphs" of the captions)
     for the stage to be of use; `is_reported` says whether a run of it leaves a report behind. `check_cluster` refuses a
     cluster that the stage will not fit into, before the stages in front of it have worked for hours. `log_headlines`
-    logs what the pipeline's own run shows of the stage. `is_added`: a plugin's, of use to those who ask for it.
+    logs what the pipeline's own run shows of the stage. `reads_model`: the work is done where a training's worker
+    would run. `is_added`: a plugin's, of use to those who ask for it.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Stage:
     is_reported: bool = False
     check_cluster: Callable[[PipelineConfig], None] | None = None
     log_headlines: Callable[[PipelineConfig, StagePlan, Tracker], None] | None = None
+    reads_model: bool = False
     is_added: bool = False
 
     def is_useful(self, config: PipelineConfig) -> bool:
@@ -43,5 +46,11 @@ class Stage:
 
     def run(self, config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
         """Do what is missing and log it to `tracker`, the stage's own run; called if the plan is not complete."""
-        report: StageReport = importlib.import_module(self.work).run(config, upstream, tracker)
-        return report
+        if self.reads_model:
+            return on_worker(config, _run, self.work, config, upstream, tracker=tracker)
+        return _run(self.work, config, upstream, tracker)
+
+
+def _run(module: str, config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
+    report: StageReport = importlib.import_module(module).run(config, upstream, tracker)
+    return report

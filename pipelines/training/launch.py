@@ -16,11 +16,10 @@ import psutil
 import ray
 from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig, TrainingFailedError, UserCallback
 from ray.train.torch import TorchConfig, TorchTrainer
-from tqdm import tqdm
 
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.errors import has_message, in_one_line, keep_details, resource_message
-from pipelines.runtime.logs import is_json
+from pipelines.runtime.progress import progress_bar
 from pipelines.runtime.stage import StageError
 from pipelines.training import preemption
 from pipelines.training.loss_log import last_loss
@@ -96,15 +95,12 @@ def _reason(error: TrainingFailedError) -> str:
 @contextmanager
 def _progress_bar(directory: Path, total_steps: int) -> Iterator[None]:
     """Show the losses that the first worker writes, on the driver's terminal."""
-    if is_json():
-        yield
-        return
     ended = threading.Event()
 
     def update() -> None:
         """Move the bar to the last step in the file, every second, and once more at the end."""
         found = last_loss(directory)
-        with tqdm(desc="train", total=total_steps, initial=found["step"] if found else 0, unit="step") as bar:
+        with progress_bar("train", total_steps, "steps", int(found["step"]) if found else 0) as bar:
             while True:
                 is_over = ended.wait(1.0)
                 if found := last_loss(directory):

@@ -1,8 +1,9 @@
 """Requests a second and latency of the search service, at 1, 8 and 50 clients, next to the bare work in one process.
 
-The service is the real one: the application and the model in this process. Clients are threads of another process,
-each with one connection that it keeps; queries are the captions and the images of the gallery, in turn. The reference
-embeds the same queries one by one and searches the same index in this process, and nothing else.
+The service is the real one, with the model in the command's own process and with one replica on Ray Serve. Clients are
+threads of another process, each with one connection that it keeps; queries are the captions and the images of the
+gallery, in turn. The reference embeds the same queries one by one and searches the same index in this process, and
+nothing else.
 
 Run: python tests/benchmarks/serving.py --model flickr8k
 A run is added to the others; the table has their medians.
@@ -22,6 +23,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # after this folder, whose neighbours are imported by their own names
@@ -31,7 +33,8 @@ from reader import RESULTS, origin  # noqa: E402
 
 from pipelines.retrieval.options import default_tracking_uri  # noqa: E402
 from pipelines.retrieval.search_model import SearchModel, load_search_model  # noqa: E402
-from pipelines.serving.running import serving  # noqa: E402
+from pipelines.serving import running  # noqa: E402
+from pipelines.serving.deployment import replicas_on_ray  # noqa: E402
 from preprocessing.features.images import read_image_bytes  # noqa: E402
 from preprocessing.storage.atomic import write_json_atomic  # noqa: E402
 from tests.pipelines.serving.bad_requests import FORM, JSON, form  # noqa: E402
@@ -120,17 +123,23 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     result["reference"] = reference(model, texts, uris, options.seconds)
     name = model.name
     del model  # the replica has its own
-    port = free_port()
-    spawn = multiprocessing.get_context("spawn")
-    with serving(name, options.tracking_uri, "127.0.0.1", port), ProcessPoolExecutor(1, spawn) as elsewhere:
-        result["service"] = {
+    result["own process"] = asked(name, bodies, options)
+    with patch.object(running, "_replicas", replicas_on_ray):  # one replica is in the command's process by itself
+        result["Ray Serve"] = asked(name, bodies, options)
+    return result
+
+
+def asked(name: str, bodies: dict[str, list[Query]], options: argparse.Namespace) -> dict[str, Any]:
+    """Measure a service from its start to its end."""
+    port, spawn = free_port(), multiprocessing.get_context("spawn")
+    with running.serving(name, options.tracking_uri, "127.0.0.1", port), ProcessPoolExecutor(1, spawn) as elsewhere:
+        return {
             kind: {
                 f"{count} clients": elsewhere.submit(clients, port, queries, count, options.seconds).result()
                 for count in (1, 8, 50)
             }
             for kind, queries in bodies.items()
         }
-    return result
 
 
 def main() -> None:

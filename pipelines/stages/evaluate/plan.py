@@ -67,4 +67,6 @@ def _log_headlines(config: PipelineConfig, evaluated: StagePlan, tracker: Tracke
     tracker.log_metrics({f"{config.dataset.eval_split}/{name}": found[name] for name in names})
 
 
-EVALUATE = Stage(NAME, plan, "pipelines.stages.evaluate.run", is_reported=True, log_headlines=_log_headlines)
+EVALUATE = Stage(
+    NAME, plan, "pipelines.stages.evaluate.run", is_reported=True, reads_model=True, log_headlines=_log_headlines
+)

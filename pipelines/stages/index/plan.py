@@ -27,4 +27,4 @@ def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 
-INDEX = Stage(NAME, plan, "pipelines.stages.index.run", needs="embeddings")
+INDEX = Stage(NAME, plan, "pipelines.stages.index.run", needs="embeddings", reads_model=True)

@@ -43,5 +43,11 @@ def _log_headlines(_config: PipelineConfig, registered: StagePlan, tracker: Trac
 
 
 REGISTER = Stage(
-    NAME, plan, "pipelines.stages.register.run", needs="embeddings", is_reported=True, log_headlines=_log_headlines
+    NAME,
+    plan,
+    "pipelines.stages.register.run",
+    needs="embeddings",
+    is_reported=True,
+    log_headlines=_log_headlines,
+    reads_model=True,
 )

@@ -208,6 +208,7 @@ def test_a_run_survives_the_loss_of_one_of_its_machines(site: Site) -> None:
     site.hosts.start(HEAD, 2, 3)
     quiet = site.start("quiet", *two).result()
     assert len(quiet["losses"]) == epochs * STEPS_AN_EPOCH
+    assert not [*site.hosts.disk_of(HEAD).rglob("*.tar")], "the head reads shards, which is the workers' to do"
 
     job = site.start("lost", *two)
     job.wait_for(lambda: len(job.losses()) > STEPS_AN_EPOCH)

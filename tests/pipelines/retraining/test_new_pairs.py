@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import pytest
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.evaluation import audit
+from pipelines.evaluation import audit, named_models
 from pipelines.evaluation.audit import SHEET, TABLE, AuditedPair
-from pipelines.retraining import new_pairs
 from pipelines.retraining.journal import Journal
 from pipelines.retraining.new_pairs import LEFT_OUT, NewPairs
 from pipelines.runtime.stage import StageError
@@ -70,7 +69,7 @@ def configured(tmp_path: Path, images: int, *overrides: str) -> PipelineConfig:
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     monkeypatch.setattr(audit, "PairJudge", Judge)
-    monkeypatch.setattr(new_pairs, "find_model", lambda reference, uri: (reference, Path("model")))
+    monkeypatch.setattr(named_models, "find_model", lambda reference, uri: (reference, Path("model")))
     Judge.asked = []
     return Judge.asked
 

@@ -1,0 +1,56 @@
+"""Work with a trained model, where a worker of the training would run: the head of a cluster has no GPU, and waits."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pipelines.config import PipelineConfig
+from pipelines.runtime import cluster
+from pipelines.runtime.errors import in_one_line
+from pipelines.runtime.logs import configure_worker
+from pipelines.runtime.stage import StageError
+from pipelines.tracking import RunHandle, Tracker
+
+T = TypeVar("T")
+
+
+def on_worker(config: PipelineConfig, work: Callable[..., T], *arguments: Any, tracker: Tracker | None = None) -> T:
+    """Call a function with the arguments, and with a tracker if there is one: on the cluster, or else in this process.
+
+    On a cluster it is a task of Ray with the CPU cores and GPUs of a training's worker. It finds on its machine what is
+    on the storage or on a disk that all machines share, and pulls it itself. If the process dies, Ray starts it again,
+    three times at most. Raises what the function raises, StageError if its process dies again and again, and
+    ClusterError if no machine has those cores and GPUs.
+    """
+    if cluster.cluster_address(config.ray.address) is None:
+        return work(*arguments, *([] if tracker is None else [tracker]))
+    was_connected = cluster.is_connected()
+    cluster.connect(config.ray.address)
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+
+    from pipelines.training.capacity import require_room
+
+    require_room(config.training.model_copy(update={"workers": 1}))
+    resources = {"num_cpus": config.training.cpus_per_worker, "num_gpus": config.training.gpus_per_worker}
+    task = ray.remote(max_retries=3, **resources)(_called)
+    try:
+        result: T = ray.get(task.remote(work, arguments, None if tracker is None else tracker.handle))
+    except RayTaskError as error:
+        raise error.cause from error
+    except RayError as error:
+        raise StageError(f"{work.__module__}: its process on the cluster has died: {in_one_line(error)}") from error
+    finally:
+        if not was_connected:
+            cluster.disconnect()
+    return result
+
+
+def _called(work: Callable[..., T], arguments: tuple[Any, ...], run: RunHandle | None) -> T:
+    if run is None:
+        return work(*arguments)
+    tracker = Tracker(run)
+    configure_worker(work.__module__.rpartition(".")[2], run.run_id)
+    try:
+        return work(*arguments, tracker)
+    finally:
+        tracker.detach()
