@@ -112,7 +112,7 @@ def rows(load: Workload) -> dict[str, str]:
         "time to draw the order of an epoch": _time(load.pairs * sampler["nanoseconds_a_caption"] * 1e-9),
     }
     for model, figures in facts["models"].items():
-        # The weights and AdamW's two moments; the first process has a copy in memory while it is written.
+        # The weights and AdamW's two moments; the first process has a copy in memory (FSDP2: each of its shares).
         lines[f"checkpoint, on disk and in memory: {model}"] = bytes_text(12 * figures["parameters"])
         for gpus in GPUS:
             seconds, limit = training_step(load, model, gpus)

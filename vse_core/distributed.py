@@ -23,13 +23,24 @@ def rank() -> int:
 def first_says(flag: bool) -> bool:
     """Return the first process's flag to all of them, without a wait for the device."""
     told = [flag]
-    dist.broadcast_object_list(told, group=_host_group(), device=torch.device("cpu"))
+    dist.broadcast_object_list(told, group=host_group("flags"), device=torch.device("cpu"))
     return told[0]
 
 
-@lru_cache(maxsize=1)
-def _host_group() -> Any:
-    return dist.new_group(backend="gloo")
+def writers_tell(told: Any) -> list[Any]:
+    """Return what the thread of each process that writes files tells, in the order of the processes."""
+    found = [None] * world_size()
+    dist.all_gather_object(found, told, group=host_group("files"))
+    return found
+
+
+@lru_cache
+def host_group(use: str) -> Any:
+    """Return the group in the host's memory for a use, which all processes ask for first in their main threads.
+
+    Threads cannot share a group: "flags" is the main thread's, "files" the one's that writes files.
+    """
+    return dist.new_group(backend="gloo", group_desc=use)
 
 
 def gather_rows(local: Tensor, counts: list[int]) -> Tensor:

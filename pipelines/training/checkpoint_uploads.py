@@ -86,7 +86,8 @@ class CheckpointUploads:
                 self._written.discard(folder)
         kept = {self._name(folder) for folder in folders}
         for name in sorted({name.rpartition("/")[0] for name in stored} - kept):
-            if name.startswith(("checkpoints/", "best-")):
+            # Not the shares of a later checkpoint, in a folder with a dot: they are on their way to the first process.
+            if name.startswith(("checkpoints/step-", "best-")) or "checkpoints/" < name.replace("/.", "/") < max(kept):
                 self._mirror.drop_folder(self._directory / name)
 
     def _name(self, folder: Path) -> str:

@@ -6,22 +6,26 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
 from pipelines.runtime.stage import StageError, disk_errors
 from pipelines.training.checkpoint_uploads import CheckpointUploads
 from preprocessing.storage.atomic import sync_directory
+from preprocessing.storage.base import StorageError
 from preprocessing.storage.mirror import Mirror
 from vse_core.digests import DigestError, check_digests, write_digests
-from vse_core.distributed import rank
+from vse_core.distributed import host_group, rank, writers_tell
 from vse_core.models.model import SPECIFICATION, WEIGHTS, Model
-from vse_core.training.sharding import gathered
-from vse_core.training.snapshot import HostCopies
-from vse_core.training.state import Progress, optimizer_tensors, read_progress, save_state
+from vse_core.training.shares import mapped, save_shares
+from vse_core.training.snapshot import Groups, HostCopies
+from vse_core.training.state import Progress, optimizer_tensors, read_progress, save_progress, save_state
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +37,8 @@ class Checkpoints:
     until there is another, in case the newest is damaged. `write_sidecars` writes next to a model what it is used with.
 
     Training waits for a copy in memory alone; a thread writes it, one checkpoint at a time, with what remains of
-    `minutes` between two. All processes of a run save, which gathers weights that they share; the first one writes.
+    `minutes` between two. All processes of a run save. The first one writes, but if processes share the weights each
+    writes its shares (:mod:`vse_core.training.shares`), and the first one, with files alone, makes them a checkpoint.
     """
 
     def __init__(
@@ -41,6 +46,7 @@ class Checkpoints:
     ) -> None:
         self.directory = directory
         self._write_sidecars = write_sidecars
+        self._mirror = mirror
         self._seconds = 60 * minutes
         self._saved_at = time.monotonic()
         self.uploads = CheckpointUploads(directory, mirror)
@@ -51,7 +57,12 @@ class Checkpoints:
         self._writing: Future[None] | None = None
 
     def resume(self) -> Path | None:
-        """Return the checkpoint to resume from, which is kept like one just written; None for a new run."""
+        """Return the checkpoint to resume from, which is kept like one just written; None for a new run.
+
+        What a killed process has left half written goes.
+        """
+        for leftover in self.directory.glob("checkpoints/.step-*.tmp"):
+            shutil.rmtree(leftover, ignore_errors=True)
         newest = newest_checkpoint(self.directory)
         if newest is not None:
             for path in sorted(self.directory.glob("checkpoints/step-*")):
@@ -74,13 +85,20 @@ class Checkpoints:
         `is_best`: the model is that of the best epoch so far, just finished. Raises StageError if the disk was full for
         the checkpoint before.
         """
-        weights, tensors = gathered(model.state_dict()), optimizer_tensors(optimizer)
-        if rank():
+        state = {"model": model.state_dict(), "optimizer": optimizer_tensors(optimizer)}
+        is_shared = isinstance(model, FSDPModule)
+        if rank() and not is_shared:
             return
         self._written()
         self._saved_at = time.monotonic()
-        self._copies.take({"model": weights, "optimizer": tensors})
-        self._writing = self._writer.submit(self._write, step, model, progress, is_best)
+        self._copies.take(state)
+        shared = state["model"] | state["optimizer"] if is_shared else None
+        if is_shared:
+            host_group("files")  # made in the main thread, for the writer's
+        path = self.directory / "checkpoints" / f"step-{step:08d}"
+        epoch = progress.best_epoch if is_best else None
+        best = None if epoch is None else best_directory(self.directory, epoch)
+        self._writing = self._writer.submit(self._write, path, best, model, progress, shared)
 
     def wait(self) -> None:
         """Return when the last checkpoint alone is on the storage; StorageError or StageError if it cannot be."""
@@ -106,22 +124,57 @@ class Checkpoints:
         if writing is not None:
             writing.result()
 
-    def _write(self, step: int, model: Model, progress: Progress, is_best: bool) -> None:
+    def _write(
+        self, path: Path, best: Path | None, model: Model, progress: Progress, shared: Mapping[str, Tensor] | None
+    ) -> None:
+        """Write the copies, which are this process's shares of the tensors `shared`, or complete if that is None."""
         copied = self._copies.wait()
-        written = [self.directory / "checkpoints" / f"step-{step:08d}"]
-        written[0].parent.mkdir(exist_ok=True)
-        if is_best and progress.best_epoch is not None:
-            # First, as the checkpoint names it.
-            written.insert(0, best_directory(self.directory, progress.best_epoch))
-        for path in written:
-            with _written_atomically(path) as aside:
+        path.parent.mkdir(exist_ok=True)
+        if shared is not None and rank():
+            with disk_errors("train", path):
+                self._write_shares(copied, shared, _unfinished(path))
+            return
+        with _written_atomically(path) as aside:
+            if shared is None:
                 model.save(aside, copied["model"])
-                self._write_sidecars(aside, progress)
-                if path == written[-1]:
-                    save_state(copied["optimizer"], progress, aside)
-        kept = self._keep(written[-1], progress)
-        self.uploads.request(kept, written)
+                save_state(copied["optimizer"], progress, aside)
+            else:
+                self._write_shares(copied, shared, aside)
+                save_progress(progress, aside)
+            self._write_sidecars(aside, progress)
+            if best is not None:
+                # It has its name before the checkpoint, which names it.
+                scratch = TemporaryDirectory(dir=self.directory, prefix=".best-", suffix=".tmp")
+                with scratch as folder, _written_atomically(best) as complete:
+                    weights, file = copied["model"], Path(folder) / "weights"
+                    model.save(complete, weights if shared is None else mapped(aside, weights, file))
+                    self._write_sidecars(complete, progress)
+        kept = self._keep(path, progress)
+        self.uploads.request(kept, [*filter(None, (best, path))])
         self._prune({*kept, *self.uploads.in_use()})
+
+    def _write_shares(self, copied: Groups, shared: Mapping[str, Tensor], folder: Path) -> None:
+        """Write the shares of all processes to the folder of the first, by way of the storage from other disks."""
+        names = save_shares(copied["model"] | copied["optimizer"], shared, folder)
+        all_names = itertools.chain.from_iterable(writers_tell(names))
+        missing = writers_tell([name for name in all_names if not (folder / name).is_file()])[0]
+        if missing and self._mirror.address is None:
+            raise StageError(
+                f"train: a process writes to another disk than the first one, {folder.parent} there: set "
+                "storage.address, or work_dir to a folder that all machines see"
+            )
+        failure, away = None, [folder / name for name in names if name in missing]
+        try:
+            self._mirror.push(*away)
+        except StorageError as error:
+            failure = str(error)
+        for first in filter(None, writers_tell(failure)):
+            raise StorageError(first)
+        if away:
+            shutil.rmtree(folder, ignore_errors=True)
+        if missing and not rank():
+            self._mirror.pull(folder, missing.__contains__)
+            self._mirror.drop_folder(folder)
 
     def _keep(self, path: Path, progress: Progress) -> list[Path]:
         """Keep a checkpoint and the one before it; returns the folders, a best model before what names it."""
@@ -172,15 +225,19 @@ def defect_of(checkpoint: Path) -> str | None:
     return None
 
 
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tmp")
+
+
 @contextlib.contextmanager
 def _written_atomically(path: Path) -> Iterator[Path]:
     """Yield a directory to fill, which takes its real name when it is complete; StageError if the disk is full."""
-    aside = path.with_name(f".{path.name}.tmp")
+    aside = _unfinished(path)
     for leftover in (aside, path):
         shutil.rmtree(leftover, ignore_errors=True)
     with disk_errors("train", path), contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, aside, ignore_errors=True)
-        aside.mkdir()
+        aside.mkdir(exist_ok=True)
         yield aside
         write_digests(aside, *{file.name for file in aside.iterdir()} - {WEIGHTS, SPECIFICATION})
         for file in aside.iterdir():

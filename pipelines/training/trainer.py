@@ -44,7 +44,7 @@ from preprocessing.randomness import dropout_seed
 from vse_core.distributed import first_says, gather_output, rank, world_size
 from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.losses import GlobalLoss
-from vse_core.models import build_model, load_weights
+from vse_core.models import build_model
 from vse_core.outputs import Images, Texts, embed
 from vse_core.precision import use_tf32
 from vse_core.training.collapse import CollapseError
@@ -52,6 +52,7 @@ from vse_core.training.graphs import GraphedSteps
 from vse_core.training.mixed_precision import MixedPrecision
 from vse_core.training.optim import build_optimizer, set_learning_rate
 from vse_core.training.sharding import forget_gathered, shard
+from vse_core.training.shares import read_shares
 from vse_core.training.state import Progress, load_state
 from vse_core.training.step import LocalBatch, NonFiniteLossError, StepResult, check_finite, training_step
 
@@ -114,11 +115,11 @@ class Trainer:
             start_from_word_vectors(self.model, directory)
             start_from_feature_mean(self.model, directory)
             start_from_initial(self.model, caption_encoder, directory)
-        else:
-            load_weights(self.model, self._checkpoint)
         self._is_sharded = training.parallelism == "fsdp2" and world_size() > 1
         if self._is_sharded:
             shard(self.model)
+        if self._checkpoint is not None:
+            read_shares(self.model.state_dict(), self._checkpoint)
         self.losses = LossSchedule(settings.loss, self.steps_per_epoch, device)
         rates = (training.learning_rate, training.weight_decay, settings.model.rate_factors())
         self.optimizer = build_optimizer(self.model, *rates, self.losses.parameters(), self._is_graphed)

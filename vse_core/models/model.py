@@ -30,8 +30,8 @@ class Model(nn.Module):
     def save(self, directory: Path, weights: Mapping[str, Tensor] | None = None) -> None:
         """Write ``model.safetensors`` and ``model.json``, the specification, with their digests.
 
-        ``weights`` are the model's, gathered, if processes share them. In the JSON an encoder's architecture takes the
-        place of the pretrained weights that it started from, which are not needed to load the model.
+        ``weights`` are copies of the model's, complete if processes share them. In the JSON an encoder's architecture
+        takes the place of the pretrained weights that it started from, which are not needed to load the model.
         """
         weights = self.state_dict() if weights is None else weights
         tensors = {name: tensor.contiguous() for name, tensor in weights.items()}

@@ -1,14 +1,12 @@
 """FSDP2: of the weights, their gradients and the optimiser's state each process keeps a share, and gathers the rest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, distribute_tensor
-
-from vse_core.distributed import rank
+from torch.distributed.tensor import DTensor
 
 # What the encoders call their pretrained networks.
 _NETWORKS = ("bert", "backbone", "tower")
@@ -24,7 +22,7 @@ def shard(model: nn.Module) -> None:
     when it is done; the rest of the model is gathered at once (Zhao et al. 2023, PyTorch FSDP; `fully_shard`). Losses
     and gradients are DistributedDataParallel's, up to the order of sums.
 
-    Parameters are DTensors from here on: :func:`gathered` makes them complete, :func:`share_of` is its opposite.
+    Parameters are DTensors from here on, which :mod:`vse_core.training.shares` saves and reads.
     """
     for parameter in model.parameters():
         # Convolutions are kept channels last, which fully_shard refuses.
@@ -48,23 +46,6 @@ def forget_gathered(model: nn.Module) -> None:
 def whole(tensor: Tensor) -> Tensor:
     """Return a tensor with the shares of all processes, all of which call this; any other as it is."""
     return tensor.full_tensor() if _is_share(tensor) else tensor
-
-
-def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return complete tensors to the first process, in the host's memory if they were shared; nothing to the others."""
-    kept = {}
-    for name, tensor in tensors.items():
-        value = whole(tensor)
-        if rank() == 0:
-            kept[name] = value.cpu() if _is_share(tensor) else value
-    return kept
-
-
-def share_of(tensor: Tensor, like: Tensor) -> Tensor:
-    """Return this process's share of a tensor that all have, shared like another one; if that is not, the tensor."""
-    if not _is_share(like):
-        return tensor
-    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], most: float) -> Tensor:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 Groups = dict[str, dict[str, Tensor]]
 
@@ -19,7 +20,7 @@ class HostCopies:
         self._copied: torch.cuda.Event | None = None
 
     def take(self, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Copy tensors as they are now; nobody may be reading the copy before."""
+        """Copy tensors as they are now, of shared ones this process's shares; nobody may be reading the copy before."""
         self._copies = {
             group: {name: _copied(tensor, self._copies.get(group, {}).get(name)) for name, tensor in tensors.items()}
             for group, tensors in groups.items()
@@ -36,6 +37,7 @@ class HostCopies:
 
 
 def _copied(tensor: Tensor, into: Tensor | None) -> Tensor:
+    tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
     if into is None or into.shape != tensor.shape or into.dtype != tensor.dtype:
         into = torch.empty_like(tensor, device="cpu", requires_grad=False, pin_memory=tensor.is_cuda)
     return into.copy_(tensor.detach(), non_blocking=True)

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from vse_core.digests import damage_named
-from vse_core.training.sharding import gathered, share_of
+from vse_core.training.shares import read_shares, saved_tensors
 
 OPTIMIZER = "optimizer.safetensors"
 PROGRESS = "progress.json"
@@ -39,39 +39,46 @@ class Progress:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return an optimiser's state by ``INDEX.NAME``; if processes share it, to the first of them."""
-    tensors = {
+    """Return an optimiser's state by ``INDEX.NAME``."""
+    return {
         f"{index}.{name}": torch.as_tensor(value)
         for index, state in optimizer.state_dict()["state"].items()
         for name, value in state.items()
     }
-    return gathered(tensors)
 
 
 def save_state(tensors: Mapping[str, Tensor], progress: Progress, directory: Path) -> None:
     """Write :func:`optimizer_tensors` and the progress into a directory that exists."""
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, directory / OPTIMIZER)
+    save_progress(progress, directory)
+
+
+def save_progress(progress: Progress, directory: Path) -> None:
+    """Write the progress into a directory that exists."""
     (directory / PROGRESS).write_text(json.dumps(asdict(progress)) + "\n", encoding="utf-8")
 
 
 def load_state(optimizer: torch.optim.Optimizer, directory: Path) -> Progress:
-    """Restore the optimiser of the same model and read the progress; ValueError if the tensors are of another."""
+    """Restore the optimiser of the same model and read the progress; ValueError if the tensors are of another.
+
+    Processes that share its state read their shares of it, whoever wrote the directory.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    tensors: dict[str, Tensor] = {}
     state: dict[int, dict[str, Tensor]] = {}
-    with damage_named(directory / OPTIMIZER):
-        for key, tensor in load_file(directory / OPTIMIZER).items():
-            index, name = key.split(".", 1)
-            state.setdefault(int(index), {})[name] = tensor
-    count = sum(len(group["params"]) for group in optimizer.param_groups)
-    if state and max(state) >= count:
-        raise ValueError(
-            f"{directory / OPTIMIZER} holds {max(state) + 1} parameters, the optimiser {count}: not this model's"
-        )
+    with damage_named(directory):
+        saved = {tuple(key.split(".", 1)): of for key, of in saved_tensors(directory).items() if key[0].isdigit()}
+        count = max((int(index) + 1 for index, _ in saved), default=0)
+    if count > len(parameters):
+        raise ValueError(f"{directory} holds {count} parameters, the optimiser {len(parameters)}: not this model's")
+    for (index, name), tensor in saved.items():
+        like = parameters[int(index)]
+        # In the parameter's own layout (channels last, say), over which a fused optimiser walks without asking.
+        made = torch.empty_like(like, requires_grad=False) if tensor.size == like.shape else torch.empty(tensor.size)
+        tensors[f"{index}.{name}"] = state.setdefault(int(index), {})[name] = made
+    with damage_named(directory):
+        read_shares(tensors, directory)
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-    for parameter, values in optimizer.state.items():
-        for name, value in values.items():
-            if value.shape == parameter.shape:
-                # In the parameter's own layout (channels last, say), over which a fused optimiser walks without asking.
-                values[name] = torch.empty_like(parameter, requires_grad=False).copy_(share_of(value, parameter))
     return read_progress(directory)
 
 

@@ -1,14 +1,19 @@
 """Processes that share the weights (FSDP2): losses, checkpoints and resumption of one that has them all."""
 
 import json
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 import torch
 import torch.multiprocessing as mp
+from safetensors import safe_open
 from safetensors.torch import load_file
 
+from pipelines.training.checkpoints import Checkpoints
 from pipelines.training.preemption import CheckpointRequests
+from preprocessing.storage.mirror import CONTENTS, Mirror
+from tests.pipelines.training.test_checkpoints import SPECIFICATION
 from tests.pipelines.training.test_trainer import (
     LEARNED,
     KilledError,
@@ -20,7 +25,10 @@ from tests.pipelines.training.test_trainer import (
     shards,
 )
 from tests.ranks import run_ranks
-from vse_core.training.sharding import clip_gradients
+from vse_core.digests import check_digests
+from vse_core.models import build_model, load_model
+from vse_core.training.sharding import clip_gradients, shard
+from vse_core.training.state import Progress
 
 __all__ = ["shards"]
 
@@ -36,6 +44,19 @@ SETTINGS = {
 BEFORE_BATCH_NORM = {"image_encoder.mlp.hidden.bias", "image_encoder.mlp.norm.running_mean"}
 
 
+def complete(folder: Path) -> dict[str, torch.Tensor]:
+    """Put the tensors in all files of a folder together, by the offsets in the files' headers."""
+    parts: dict[str, list[tuple[list[int], torch.Tensor]]] = {}
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, "pt") as opened:
+            offsets = json.loads((opened.metadata() or {}).get("DCP_SHARDING_INFO", "{}"))
+            for name in opened.keys():  # noqa: SIM118
+                first = offsets[name]["saved_offsets"] if offsets else []
+                parts.setdefault(name, []).append((first, opened.get_tensor(name)))
+    ordered = {name: [part for _, part in sorted(found, key=itemgetter(0))] for name, found in parts.items()}
+    return {name: torch.cat(found) if len(found) > 1 else found[0] for name, found in ordered.items()}
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize("variant", SETTINGS)
 def test_two_processes_train_and_keep_the_model_of_one(shards: Path, tmp_path: Path, variant: str) -> None:
@@ -43,14 +64,13 @@ def test_two_processes_train_and_keep_the_model_of_one(shards: Path, tmp_path: P
     make_trainer(make_config(*settings), shards, tmp_path / "one", Recorder()).run()
     run_group(2, shards, tmp_path / "two", settings=(*settings, SHARED))
     assert losses_of(tmp_path / "two") == pytest.approx(losses_of(tmp_path / "one"), rel=1e-4)
-    files = {path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.safetensors")}
-    assert {path.relative_to(tmp_path / "two") for path in (tmp_path / "two").rglob("*.safetensors")} == files
-    assert {file.name for file in files} >= {"model.safetensors", "optimizer.safetensors"}
-    for file in files:
-        one, two = load_file(tmp_path / "one" / file), load_file(tmp_path / "two" / file)
+    folders = {path.parent.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.safetensors")}
+    assert {path.parent.relative_to(tmp_path / "two") for path in (tmp_path / "two").rglob("*.safetensors")} == folders
+    for folder in folders:
+        one, two = complete(tmp_path / "one" / folder), complete(tmp_path / "two" / folder)
         assert {name: tensor.shape for name, tensor in two.items()} == {name: one[name].shape for name in one}
-        if file.name == "model.safetensors":
-            for name in one.keys() - BEFORE_BATCH_NORM:
+        for name in one.keys() - BEFORE_BATCH_NORM:
+            if name in load_file(next((tmp_path / "one").glob("best-*")) / "model.safetensors"):
                 torch.testing.assert_close(two[name], one[name], rtol=1e-2, atol=1e-3)
     histories = [json.loads((tmp_path / "two" / f"history-{rank}.json").read_text()) for rank in (0, 1)]
     assert histories[0] == histories[1]
@@ -70,6 +90,54 @@ def test_a_killed_run_goes_on_with_other_shares(shards: Path, tmp_path: Path) ->
     assert losses_of(killed) == pytest.approx(losses_of(tmp_path / "whole"), rel=1e-4)
 
 
+@pytest.mark.integration
+def test_a_killed_run_resumes_exactly_with_the_same_shares(shards: Path, tmp_path: Path) -> None:
+    run_group(2, shards, tmp_path / "whole", settings=(SHARED,))
+    with pytest.raises(mp.ProcessRaisedException, match="KilledError"):
+        run_group(2, shards, tmp_path / "killed", die_at=13, settings=(SHARED,))
+    half_written = tmp_path / "killed/checkpoints/.step-00000099.tmp"
+    half_written.mkdir()
+    run_group(2, shards, tmp_path / "killed", settings=(SHARED,))
+    assert losses_of(tmp_path / "killed") == losses_of(tmp_path / "whole")
+    assert not half_written.exists()
+
+
+def save_from(rank: int, root: Path, address: Path | None) -> None:
+    """Save the best model of an epoch from the disk of each process."""
+    torch.manual_seed(0)
+    model = build_model(**SPECIFICATION)
+    shard(model)
+    mirror = Mirror(root / str(rank), None if address is None else str(address))
+    (mirror.root / "run").mkdir(parents=True)
+    checkpoints = Checkpoints(mirror.root / "run", lambda folder, progress: None, mirror, minutes=0)
+    checkpoints.save(1, model, torch.optim.AdamW(model.parameters()), Progress(1, history=({"rsum": 1.0},)), True)
+    checkpoints.wait() if rank == 0 else checkpoints.close()
+
+
+@pytest.mark.integration
+def test_disks_of_several_machines_have_a_storage_between_them(tmp_path: Path) -> None:
+    # Shares that a killed process has left go, those of a later checkpoint may be arriving.
+    leftovers = [tmp_path / f"storage/run/checkpoints/.step-0000000{step}.tmp/shares" for step in (0, 2)]
+    for leftover in leftovers:
+        leftover.parent.mkdir(parents=True)
+        leftover.touch()
+    run_ranks(save_from, 3, tmp_path, tmp_path / "storage")
+    torch.manual_seed(0)
+    trained, run = build_model(**SPECIFICATION).state_dict(), tmp_path / "0/run"
+    for folder in (run / "best-001", tmp_path / "storage/run/best-001", run / "checkpoints/step-00000001"):
+        saved = complete(folder)
+        assert saved.keys() == trained.keys()
+        assert all(torch.equal(saved[name], trained[name]) for name in trained)
+    load_model(run / "best-001")
+    check_digests(run / "checkpoints/step-00000001")
+    files = {file.name for file in (run / "checkpoints/step-00000001").iterdir()}
+    assert {*files, CONTENTS} == {file.name for file in (tmp_path / "storage/run/checkpoints/step-00000001").iterdir()}
+    found = [path for path in tmp_path.glob("*/run/**/*") if path.is_file() and "/." in str(path)]
+    assert found == leftovers[1:]
+    with pytest.raises(mp.ProcessRaisedException, match=r"writes to another disk .* set storage\.address"):
+        run_ranks(save_from, 2, tmp_path / "without", None)
+
+
 def count_shares(rank: int, shards: Path, out: Path) -> None:
     trainer = make_trainer(make_config(SHARED), shards, out, Recorder() if rank == 0 else None)
     trainer.run()
@@ -87,6 +155,9 @@ def test_a_process_keeps_its_share_of_weights_and_optimizer(shards: Path, tmp_pa
     assert weights == moments
     assert [sum(mine[kind] for mine, _ in found) for kind in (0, 1)] == [weights, moments]
     assert max(mine[0] for mine, _ in found) < 0.35 * weights
+    sizes = [file.stat().st_size for file in max((tmp_path / "checkpoints").iterdir()).glob("*.safetensors")]
+    assert len(sizes) == 4
+    assert max(sizes) < 0.4 * sum(sizes)
 
 
 class Requests(CheckpointRequests):
@@ -117,7 +188,7 @@ def test_all_processes_make_the_checkpoint_that_the_first_is_asked_for(shards: P
     (checkpoint,) = (tmp_path / "checkpoints").iterdir()
     alone = make_trainer(make_config(), shards, tmp_path, None)
     assert alone.progress.epoch == 0
-    assert load_file(checkpoint / "model.safetensors").keys() == alone.model.state_dict().keys()
+    assert complete(checkpoint).keys() > alone.model.state_dict().keys()
 
 
 def test_gradients_are_clipped_as_by_torch() -> None:
