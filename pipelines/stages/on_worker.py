@@ -32,24 +32,25 @@ def on_worker(config: PipelineConfig, work: Callable[..., T], *arguments: Any, t
 
     require_room(config.training.model_copy(update={"workers": 1}))
     resources = {"num_cpus": config.training.cpus_per_worker, "num_gpus": config.training.gpus_per_worker}
-    task = ray.remote(max_retries=3, **resources)(_called)
+    name = work.__module__.removesuffix(".run").rpartition(".")[2]
+    task = ray.remote(max_retries=3, **resources)(_called).options(name=name)
     try:
-        result: T = ray.get(task.remote(work, arguments, None if tracker is None else tracker.handle))
+        result: T = ray.get(task.remote(name, work, arguments, None if tracker is None else tracker.handle))
     except RayTaskError as error:
         raise error.cause from error
     except RayError as error:
-        raise StageError(f"{work.__module__}: its process on the cluster has died: {in_one_line(error)}") from error
+        raise StageError(f"{name}: its process on the cluster has died: {in_one_line(error)}") from error
     finally:
         if not was_connected:
             cluster.disconnect()
     return result
 
 
-def _called(work: Callable[..., T], arguments: tuple[Any, ...], run: RunHandle | None) -> T:
+def _called(stage: str, work: Callable[..., T], arguments: tuple[Any, ...], run: RunHandle | None) -> T:
+    configure_worker(stage, run.run_id if run else "")
     if run is None:
         return work(*arguments)
     tracker = Tracker(run)
-    configure_worker(work.__module__.rpartition(".")[2], run.run_id)
     try:
         return work(*arguments, tracker)
     finally:

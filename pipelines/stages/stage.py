@@ -46,11 +46,7 @@ class Stage:
 
     def run(self, config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
         """Do what is missing and log it to `tracker`, the stage's own run; called if the plan is not complete."""
+        work: Callable[[PipelineConfig, Plans, Tracker], StageReport] = importlib.import_module(self.work).run
         if self.reads_model:
-            return on_worker(config, _run, self.work, config, upstream, tracker=tracker)
-        return _run(self.work, config, upstream, tracker)
-
-
-def _run(module: str, config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageReport:
-    report: StageReport = importlib.import_module(module).run(config, upstream, tracker)
-    return report
+            return on_worker(config, work, config, upstream, tracker=tracker)
+        return work(config, upstream, tracker)

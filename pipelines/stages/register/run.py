@@ -1,5 +1,6 @@
 """The work of stage 6, register: the best checkpoint in MLflow, a model of raw texts and images with its gallery."""
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from pipelines.evaluation import GALLERY
 from pipelines.inference.embedder import write_extractor
 from pipelines.registry.models import CORRECTION, MODEL_CARD
 from pipelines.registry.registration import active_run, register_bundle
-from pipelines.runtime.stage import Plans, StageError, StageReport, disk_errors, manifest_in
+from pipelines.runtime.stage import MANIFEST, Plans, StageError, StageReport, disk_errors, manifest_in
 from pipelines.serving.requirements import pip_requirements
 from pipelines.stages.register import card as model_card
 from pipelines.stages.register.plan import NAME, stage_dir
@@ -33,6 +34,8 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
         "index": upstream["index"].output("index"),
     }
     config.mirror.pull_folder(parts["model"])
+    for folder in itertools.chain.from_iterable(plan.folders for plan in upstream.values()):
+        config.mirror.pull_file(folder / MANIFEST)
     for name in ("evaluate", "index"):
         config.mirror.pull(upstream[name].directory)
     if (correction := upstream["evaluate"].directory / CORRECTION).is_dir():
