@@ -31,6 +31,12 @@ ROOT = Path(__file__).resolve().parents[1]
 SIZES = {"train": 30, "dev": 30, "test": 1000, "testall": 5000}
 READ: set[tuple[str, ...]] = set()
 FIRST_ID = {"train": 0, "dev": 10**4, "test": 10**5}
+# Crisscrossed Captions: the columns of each file, and a pair.
+RATINGS = {
+    "sis": "image1,image2 COCO_val2014_000000100000.jpg,COCO_val2014_000000100001.jpg",
+    "sts": "caption1,caption2 COCO_val2014:sentid:500000,COCO_val2014:sentid:500005",
+    "sits": "caption,image COCO_val2014:sentid:500000,COCO_val2014_000000100001.jpg",
+}
 
 
 def experiments() -> ModuleType:
@@ -85,27 +91,31 @@ def test_every_figure_search_and_preset_of_the_papers_is_on_the_page() -> None:
 
 
 def captions_of(image: int) -> list[str]:
-    return [f"dog {image} from {side}" for side in ("ahead", "behind", "above", "below", "afar")]
+    colours, nouns = ("black", "white", "red"), ("dog", "cat", "girl", "horse", "car", "ball", "hat", "chair")
+    one, other = f"{colours[image % 3]} {nouns[image % 8]}", f"{colours[image // 2 % 3]} {nouns[(image + 3) % 8]}"
+    rest = "chases a {}", "sleeps on the {}", "and a man with a {}", "near the {} in a park", "without a {}"
+    return [f"a {one} {words.format(other)}" for words in rest]
 
 
-def write_published_features(folder: Path) -> None:
+def write_published_features(folder: Path, largest: int) -> None:
     """Region features as SCAN released them: one row for an image, captions of five lines each."""
     folder.mkdir(parents=True)
     for split, images in SIZES.items():
-        np.save(folder / f"{split}_ims.npy", np.zeros((images, 2, 4), dtype=np.float32))
-        ids = range(FIRST_ID["test" if split == "testall" else split], 10**6)[:images]
+        ids = range(FIRST_ID["test" if split == "testall" else split], 10**6)[:images][:largest]
+        features = np.random.default_rng(len(split)).random((len(ids), 2, 4), dtype=np.float32)
+        np.save(folder / f"{split}_ims.npy", features)
         (folder / f"{split}_ids.txt").write_text("".join(f"{number}\n" for number in ids))
         (folder / f"{split}_caps.txt").write_text(
             "".join(f"{text}\n" for number in ids for text in captions_of(number))
         )
 
 
-def write_karpathy(path: Path, images: dict[str, int]) -> None:
+def write_karpathy(path: Path, images: dict[str, int], largest: int) -> None:
     """One of Karpathy's files."""
     entries = [
         {"split": split, "imgid": number, "filename": f"{split}{number}.jpg"}
         for split, count in images.items()
-        for number in range(FIRST_ID[split.replace("val", "dev")], 10**6)[:count]
+        for number in range(FIRST_ID[split.replace("val", "dev")], 10**6)[:count][:largest]
     ]
     for entry in entries:
         texts = captions_of(entry["imgid"])
@@ -113,31 +123,37 @@ def write_karpathy(path: Path, images: dict[str, int]) -> None:
     path.write_text(json.dumps({"images": entries}))
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Small data sets in the layouts that the commands read, of the sizes that the protocols ask for."""
-    folder = tmp_path_factory.mktemp("data")
+def write_data(folder: Path, largest: int = 10**6) -> None:
+    """Small data sets in the layouts that the commands read, of the sizes that the protocols ask for or the largest."""
     for name, test in (("f30k", 1000), ("coco", 5000)):
-        write_published_features(folder / name / "precomp")
+        write_published_features(folder / name / "precomp", largest)
         (folder / name / "id_mapping.json").write_text("{}")
         (folder / name / "flickr30k-images").mkdir()
         images = folder / {"f30k": "flickr30k", "coco": "coco"}[name]
         (images / "flickr30k-images").mkdir(parents=True, exist_ok=True)
-        write_karpathy(images / f"dataset_{images.name}.json", {"train": 30, "val": 30, "test": test})
+        write_karpathy(images / f"dataset_{images.name}.json", {"train": 30, "val": 30, "test": test}, largest)
     for name, videos in (("MSRVTT", 2990), ("VATEX", 1500)):
         counts = {"trn": 140, "val": {"MSRVTT": 497}.get(name, 1500), "tst": videos}
-        captions = {split: {f"{split}{n}": ["a dog"] for n in range(count)} for split, count in counts.items()}
+        captions = {
+            split: {f"{split}{n}": captions_of(n) for n in range(count)[:largest]} for split, count in counts.items()
+        }
         root = write_hgr(folder / name, captions)
         (root / "ordered_feature" / "SA" / NETWORK).rename(
             root / "ordered_feature" / "SA" / {"VATEX": "i3d.rgb"}.get(name, NETWORK)
         )
         (root / "annotation" / "RET" / "sent2rolegraph.augment.json").write_text("{}")
     (folder / "cxc").mkdir()
-    for kind in ("sis", "sts", "sits"):
-        (folder / "cxc" / f"{kind}_test.csv").write_text("")
+    for kind, pair in RATINGS.items():
+        (folder / "cxc" / f"{kind}_test.csv").write_text(pair.replace(" ", ",agg_score\n") + ",4.5\n")
     glove = ("glove.42B.300d.txt", "glove.840B.300d.txt")
     for name in ("original_updown_backbone.pth", "ig_resnext101_32x8-c38310e5.pth", *glove):
         (folder / name).write_bytes(b"")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    write_data(folder)
     return folder
 
 

@@ -1,14 +1,17 @@
-"""Rows of several kinds of docs/experiments.md, run to the end by its commands on made-up data in published formats."""
+"""Rows of every kind of docs/experiments.md, run to the end by their commands on made-up data in published formats."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
+import itertools
 import json
 import os
+import re
 import shlex
 import shutil
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,141 +19,150 @@ import pytest
 import yaml
 from PIL import Image
 
-from preprocessing.datasets.scenes import ScenesDataset, parse_scene_uri, render_scene
-from tests.integration.test_video import made_videos, write_role_graphs
-from tests.preprocessing.datasets.hgr_files import NETWORK, write_hgr
-from tests.test_experiments import ROOT, exit_code, experiments
+from pipelines.runtime.stage import manifest_in
+from tests.integration.test_video import write_role_graphs
+from tests.pipelines.training.test_text_encoders import write_bert
+from tests.test_experiments import ROOT, captions_of, every_command, exit_code, write_data
 from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("ray_cluster")]
-IMAGES = {"train": 40, "dev": 20, "test": 20}
-FIRST_ID = {"train": 1, "dev": 1001, "test": 2001}
-KARPATHY = {"train": "train", "dev": "val", "test": "test"}
-# Settings of the size of things: of every command, of trainings, of trainings by their configuration, of its features.
-EVERY = ["features.gpus_per_actor=0", "training.gpus_per_worker=0", "training.batch_size=20"]
-TRAINING = ["model.embed_dim=16", "model.text.word_dim=8", "vocabulary.min_count=1", "training.epochs=1"]
-SMALL = {
+ITEMS = 20  # images or videos of a split
+# Networks that stand for published ones, which are large.
+RESNET = "{model_type: resnet, embedding_size: 8, hidden_sizes: [8, 16], depths: [1, 1], layer_type: basic}"
+VIT = "{model_type: vit, hidden_size: 8, num_hidden_layers: 1, num_attention_heads: 2, image_size: 64}"
+# Settings of the size of things, by patterns of the commands that they are for: of all commands, and of trainings.
+COMMANDS = {
+    "": ["features.gpus_per_actor=0", "training.gpus_per_worker=0", f"training.batch_size={ITEMS}"],
+    "coco_components.yaml|/flickr30k.yaml": ["features.weights=tiny_resnet", "features.random_seed=0"],
+    "_hgr.yaml": ["features.largest_set=20"],
+}
+TRAININGS = {
+    "": ["model.embed_dim=16", "vocabulary.min_count=1", "training.epochs=1"],
+    "bert": ["model.text.weights=${VSE_WEIGHTS}/bert"],
+    "^(?!.*bert)": ["model.text.word_dim=8"],
+    "_images.yaml": ["model.image.weights=null", "model.image.image_size=64"],
+    "(butd|wsl)_grid": [f"model.image.architecture={RESNET}"],
+    "_patch": [f"model.image.architecture={VIT}", "model.image.pixels=imagenet"],
     "coco_components.yaml": ["pools={min_nouns: 1, min_adjectives: 1, min_relations: 1}"],
-    "vatex_hgr.yaml": ["model.text.graph_dropout=0"],
+    "_hgr.yaml": ["model.text.graph_dropout=0"],
+    "name=flickr30k-grid-mv_vse": ["training.epochs=4", "training.learning_rate=0.01"],  # views that differ
 }
-DATA = {"coco_components.yaml": ["features.weights=tiny_resnet", "features.random_seed=0"]}
-# Kinds of rows -> of each the paper, the end of its name or the start of its experiment's, and which of its commands.
-ROWS = {
-    "regions and a figure of their model": [
-        ("VSE-infinity", "VSE-infinity, regions, BiGRU", slice(0, 1)),
-        ("VSE-infinity", "Figure 5", slice(0, 1)),
-    ],
-    "search": [("VSE-infinity", "Table 1", slice(0, 2))],
-    "videos": [("VSE-infinity", "HGR-infinity, VATEX", slice(0, 2))],
-    "components and attacks": [("UniVSE", "UniVSE", slice(0, 2))],
+BENCHMARKS = {"efficiency": ["--quick"], "gpo_study": ["--steps=2", "--plot=plot.png"]}
+# Kinds -> a pattern of the commands of the page, which run in its order.
+KINDS = {
+    "regions and a figure of their model": r"name=coco-vse_infty$|(testall|gpo\S+) .*coco-vse_infty/1$",
+    "rows and their figure": r"coco_regions.yaml --search .*aggregators",
+    "a grid of values and its figure": "kmax_grid",
+    "an ensemble of regions and a network, and ratings of people": r"name=coco-vse_infty(_butd_grid)?_bert$"
+    r"|coco-vse_infty_bert/1 .*/1|cxc .*butd",
+    "an ensemble of two starts": r"name=flickr30k-vse_infty_wsl_grid_bert|flickr30k-vse_infty_wsl_grid_bert/1 .*/1",
+    "videos": r"msr_vtt.yaml$|msr_vtt/1$",
+    "videos with role graphs": r"vatex_hgr.yaml($| .*BEST)",
+    "views": r"flickr30k-(mv_vse_bert|vse_infty|grid-mv_vse)(/1)?( --encoder.*)?$|views_lambda",
+    "adaptive pooling": r"name=(coco-vse_2ad(_paper_bert|_butd_grid|_patch|-triplet)?|flickr30k-vse_2ad)$"
+    r"|testall .*_2ad_paper_bert/1$|coco-vse_2ad/1 .*coco-vse_2ad_patch/1|top-5|convergence|negatives ",
+    "components": r"coco-(univse(-objects)?|vse_c)(/1)?$",
 }
 
 
-def write_coco(root: Path) -> None:
-    """Photographs with Karpathy's file, regions as SCAN released them, and GloVe."""
-    rng, entries, words = np.random.default_rng(0), [], set()
-    (root / "coco" / "val2014").mkdir(parents=True)
-    (root / "coco" / "precomp").mkdir()
-    for split, records in ((split, ScenesDataset(0, IMAGES).records(split)) for split in IMAGES):
-        features, captions = [], []
-        for number, record in enumerate(records, start=FIRST_ID[split]):
-            name = f"COCO_val2014_{number:012d}.jpg"
-            texts = [caption.text for caption in record.captions][:5]
-            image = Image.open(io.BytesIO(render_scene(*parse_scene_uri(record.image_uri))))
-            image.convert("RGB").resize((64, 64)).save(root / "coco" / "val2014" / name)
-            sentences = [{"sentid": 5 * number + place, "raw": text} for place, text in enumerate(texts)]
-            entries.append(
-                {"filepath": "val2014", "filename": name, "split": KARPATHY[split], "cocoid": number}
-                | {"imgid": len(entries), "sentences": sentences}
-            )
-            features.append(rng.standard_normal((36, 12), dtype=np.float32))
-            captions += texts
-            words.update(word for text in texts for word in text.split())
-        ids = range(FIRST_ID[split], FIRST_ID[split] + len(features))
-        for name in [split, "testall"] if split == "test" else [split]:
-            # Train has a row for each image, the others have five.
-            rows = 1 if split == "train" else 5
-            np.save(root / "coco" / "precomp" / f"{name}_ims.npy", np.repeat(features, rows, axis=0))
-            lines = {"ids": np.repeat(ids, rows).tolist(), "caps": captions}
-            for kind, content in lines.items():
-                (root / "coco" / "precomp" / f"{name}_{kind}.txt").write_text("".join(f"{line}\n" for line in content))
-    (root / "coco" / "dataset_coco.json").write_text(json.dumps({"images": entries, "dataset": "coco"}))
-    vectors = (f"{word} {' '.join(f'{value:.3f}' for value in rng.standard_normal(8))}\n" for word in sorted(words))
-    (root / "glove.840B.300d.txt").write_text("".join(vectors))
-
-
-def write_vatex(root: Path) -> None:
-    """Parts of videos with captions and role graphs as HGR released them, and GloVe."""
-    sizes = {"trn": 60, "val": 20, "tst": 20}
-    made = {split: made_videos(count, 1000 * place) for place, (split, count) in enumerate(sizes.items())}
-    captions = {split: texts for split, (texts, _) in made.items()}
-    folder = write_hgr(root / "VATEX", captions, {k: v for _, frames in made.values() for k, v in frames.items()})
-    (folder / "ordered_feature" / "SA" / NETWORK).rename(folder / "ordered_feature" / "SA" / "i3d.rgb")
-    write_role_graphs(folder, [texts for videos in captions.values() for texts in videos.values()])
-    words = sorted(
-        {word for videos in captions.values() for texts in videos.values() for word in " ".join(texts).split()}
-    )
-    (root / "glove.42B.300d.txt").write_text("".join(f"{word}{' 0.5' * 8}\n" for word in words))
+def write_rest(root: Path) -> None:
+    """What planning does without: photographs and their names, word vectors, role graphs, weights, small searches."""
+    rng = np.random.default_rng(0)
+    for name, images in (("coco", "coco"), ("flickr30k", "flickr30k/flickr30k-images")):
+        entries = json.loads((root / name / f"dataset_{name}.json").read_text())["images"]
+        for entry in entries:
+            pixels = rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / images / entry["filename"])
+    (root / "f30k" / "id_mapping.json").write_text(json.dumps({entry["imgid"]: entry["filename"] for entry in entries}))
+    shutil.copytree(root / "flickr30k" / "flickr30k-images", root / "f30k" / "flickr30k-images", dirs_exist_ok=True)
+    words = sorted({word for image in range(ITEMS) for text in captions_of(image) for word in text.split()})
+    for file in ("glove.42B.300d.txt", "glove.840B.300d.txt"):
+        lines = (f"{word} {' '.join(f'{value:.3f}' for value in rng.standard_normal(8))}\n" for word in words)
+        (root / file).write_text("".join(lines))
+    for name in ("MSRVTT", "VATEX"):
+        captions = json.loads((root / name / "annotation" / "RET" / "ref_captions.json").read_text())
+        write_role_graphs(root / name, captions.values())
+    write_bert(root / "bert")
+    for name in ("vse_infty_aggregators", "kmax_grid", "mv_vse_views_lambda"):
+        search = yaml.safe_load((ROOT / "pipelines" / "config" / "searches" / f"{name}.yaml").read_text())
+        if "rows" in search:
+            search["rows"] = dict(list(search["rows"].items())[-2:])
+        for number, domain in enumerate(search.get("space", {}).values(), start=1):
+            domain["values"] = domain["values"][-number:]
+        (root / f"{name}.yaml").write_text(yaml.safe_dump(search, sort_keys=False))
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory, mlflow_template: Path) -> Iterator[Path]:
-    """Data, weights and work directory of all rows, which share trainings; searches with two of their rows."""
+    """Data, weights and work directory of all rows, which share trainings."""
     root = tmp_path_factory.mktemp("papers")
-    write_coco(root)
-    write_vatex(root)
+    write_data(root, ITEMS)
+    write_rest(root)
     (root / "work").mkdir()
     shutil.copyfile(mlflow_template, root / "work" / "mlflow.db")
-    path = ROOT / "pipelines" / "config" / "searches" / "vse_infty_aggregators.yaml"
-    search = yaml.safe_load(path.read_text(encoding="utf-8"))
-    search["rows"] = dict(list(search["rows"].items())[:2])
-    (root / path.name).write_text(yaml.safe_dump(search, sort_keys=False))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"VSE_DATA": root, "VSE_WEIGHTS": root, "VSE_WORK_DIR": root / "work"}.items():
             patch.setenv(name, str(value))
         patch.chdir(ROOT)
         for protocols in (RETRIEVAL_PROTOCOLS, VIDEO_PROTOCOLS):
             for name, protocol in protocols.items():
-                patch.setitem(protocols, name, dataclasses.replace(protocol, sizes=(IMAGES["test"],)))
+                patch.setitem(protocols, name, dataclasses.replace(protocol, sizes=(ITEMS,)))
         yield root
 
 
-def commands_of(paper: str, name: str, part: slice) -> list[str]:
-    """The commands of the row, or of the first row of the experiment, of that name."""
-    content = experiments().load()
-    (found,) = (entry for entry in content["papers"] if entry["paper"] == paper)
-    for experiment in found["experiments"]:
-        rows = experiments().commands(experiment, content["data"])
-        for row, commands in rows.items():
-            if row.endswith(name) or experiment["what"].startswith(name):
-                return list(commands[part])
-    raise AssertionError(name)
-
-
-def small(command: str, home: Path, best: str) -> tuple[str, list[str]]:
+def small(command: str, home: Path) -> list[str]:
     """The script and the words of a command, with settings of the size, and what it can only be told by a user."""
-    _, script, *words = shlex.split(os.path.expandvars(command))
-    config = Path(words[words.index("--config") + 1]).name
-    words = [
-        str(home / Path(word).name) if "/searches/" in word else best if word == "BEST" else word for word in words
-    ]
-    settings = [*EVERY, *DATA.get(config, [])]
-    if Path(script).name == "full.py" or "--search" in words:
-        settings += [*TRAINING, *SMALL.get(config, [])]
-    return script, [*words, *(f"--set={setting}" for setting in settings)]
+    trained = sorted(home.glob("work/train/*/best-*"), key=os.path.getmtime)
+    told = {"BEST": str(trained[-1])} if trained else {}
+    told["hf:sentence-transformers/bert-base-nli-stsb-mean-tokens"] = f"hf:{home}/bert"
+    _, *words = shlex.split(os.path.expandvars(command))
+    words = [f"{home}/{Path(word).name}" if "/searches/" in word else told.get(word, word) for word in words]
+    settings = matching(COMMANDS, command.partition(" --model")[0])
+    if words[0].endswith("full.py") or "--search" in words:
+        settings += matching(TRAININGS, command)
+    return [*words, *(f"--set={os.path.expandvars(setting)}" for setting in settings)]
 
 
+def matching(settings: Mapping[str, list[str]], command: str) -> list[str]:
+    return list(itertools.chain.from_iterable(found for key, found in settings.items() if re.search(key, command)))
+
+
+def check_output(words: list[str], out: str) -> None:
+    """What a command says that it has written is there: the files of figures, the metrics of every protocol."""
+    paths = [Path(line) for line in out.splitlines() if line.startswith(os.environ["VSE_WORK_DIR"])]
+    if words[0].endswith(("figures.py", "evaluate.py")):
+        assert paths
+        assert all(path.exists() for path in paths)
+    if words[0].endswith("evaluate.py"):
+        asked = {word for before, word in itertools.pairwise(words) if before == "--protocol"}
+        assert asked <= {name.partition("/")[0] for name in manifest_in(paths[-1])["metrics"]}
+
+
+def test_every_script_figure_and_protocol_of_the_page_is_run() -> None:
+    run = [command for command in every_command() if any(re.search(kind, command) for kind in KINDS.values())]
+    part = re.compile(r"pipelines/\w+\.py(?: [a-z]\S+)?|--protocol \S+")
+    assert set(part.findall(" ".join(run))) == set(part.findall(" ".join(every_command())))
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize(
-    "row", [row if number == 0 else pytest.param(row, marks=pytest.mark.nightly) for number, row in enumerate(ROWS)]
+    "kind", [pytest.param(kind, marks=pytest.mark.nightly) if number else kind for number, kind in enumerate(KINDS)]
 )
 def test_a_row_of_each_kind_ends(
-    row: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kind: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    best = ""
-    for command in [command for named in ROWS[row] for command in commands_of(*named)]:
-        script, words = small(command, home, best)
+    for command in filter(re.compile(KINDS[kind]).search, every_command()):
+        script, *words = small(command, home)
         code = exit_code(script, words, monkeypatch)
         out, err = capsys.readouterr()
         assert code == 0, f"{command}\n{out}\n{err}"
-        if script.endswith("full.py"):
-            best = str(max(home.glob("work/train/*/best-*"), key=lambda path: path.stat().st_mtime))
+        check_output([script, *words], out)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("command", [command for command in every_command() if " tests/" in command])
+def test_each_benchmark_of_the_page_ends(command: str, tmp_path: Path) -> None:
+    script = ROOT / command.split()[1]
+    words = [*BENCHMARKS[script.stem], "--output=result.json"]
+    subprocess.run([sys.executable, script, *words], cwd=tmp_path, check=True)
+    assert json.loads((tmp_path / "result.json").read_text())
