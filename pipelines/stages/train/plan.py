@@ -109,6 +109,8 @@ def _training_content(config: PipelineConfig) -> dict[str, Any]:
     """Return the training settings, with the contents of the initial model instead of its path."""
     # Without unset values: a new setting leaves the fingerprints of earlier runs as they were.
     content = config.training.model_dump(mode="json", exclude=_WITHOUT_EFFECT, exclude_none=True)
+    # Neither does it change the model, but fingerprints of earlier runs have it.
+    content["parallelism"] = "ddp"
     if config.training.initial is not None:
         content["initial"] = content_digest(config.training.initial)
     if config.training.leave_out is not None and config.training.leave_out.is_file():

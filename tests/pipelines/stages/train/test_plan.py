@@ -35,6 +35,15 @@ def test_the_best_checkpoint_lies_in_its_training(tmp_path: Path, name: object) 
         _best(stage)
 
 
+def test_a_run_may_change_between_ddp_and_fsdp2() -> None:
+    content, changed = (
+        train._training_content(load_config(None, [f"training.{key}" for key in keys]))
+        for keys in ([], ["parallelism=fsdp2", "workers=2"])
+    )
+    assert changed == content
+    assert content["parallelism"] == "ddp", "as in the fingerprints of earlier runs"
+
+
 def test_a_restart_does_not_read_the_captions_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = ["dataset.images={train: 8, dev: 3}", "features.shard_size=3", "training.batch_size=8"]
     config = load_config(None, [f"work_dir={tmp_path}/work", *sizes])
