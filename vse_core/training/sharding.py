@@ -1,5 +1,6 @@
 """FSDP2: of the weights, their gradients and the optimiser's state each process keeps a share, and gathers the rest."""
 
+import warnings
 from collections.abc import Sequence
 from typing import TypeGuard
 
@@ -32,6 +33,8 @@ def shard(model: nn.Module) -> None:
             for layer in _layers(network):
                 fully_shard(network.get_submodule(layer))
     fully_shard(model)
+    # An image's only vector is returned as a view of it, which nothing writes into.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module", category=UserWarning)
     for method in ("encode_images", "encode_texts"):
         register_fsdp_forward_method(model, method)
 
