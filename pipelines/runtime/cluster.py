@@ -69,9 +69,11 @@ def connect(configured: str | None) -> None:
     except Exception as error:  # a start that fails raises this very class, a connection one of many others
         where = f"ray.address {address}" if address else "Ray on this machine"
         reason = str(error).strip().partition("\n")[0]
-        remedy = (
-            "check that `ray status` answers there, and that RAY_AUTH_MODE and the token are the same on both sides"
-        )
+        remedy = "the machine may be too busy, or short of memory: try again"
+        if address:
+            remedy = (
+                "check that `ray status` answers there, and that RAY_AUTH_MODE and the token are the same on both sides"
+            )
         if full := full_folders():
             remedy = f"the disk of {' and '.join(full)} is full: make room there"
         raise ClusterError(f"{where}: cannot connect ({type(error).__name__}: {reason}); {remedy}") from error
