@@ -91,8 +91,11 @@ def first_config(table: str, images: str | None, home: Path) -> tuple[dict[str, 
 
 
 def _from(home: Path, path: str) -> str:
-    """Return a path as it is written into a file in `home`; other texts as they are."""
-    return os.path.relpath(path, home) if os.path.exists(path) else path  # noqa: PTH110 (False for a name too long)
+    """Return a path as it is written into a file in `home`: complete if it was and leads out of there, or no path."""
+    if not os.path.exists(path):  # noqa: PTH110 (False for a name too long)
+        return path
+    relative = os.path.relpath(path, home)
+    return path if path.startswith("/") and relative.startswith("..") else relative
 
 
 def _image_column(values: Mapping[str, Sequence[object]]) -> str:

@@ -83,10 +83,10 @@ class Hour:
             try:
                 if during is not None:
                     during()
+            finally:
+                if during is not None:
                     process.terminate()
                 status = process.wait()
-            finally:
-                process.kill()
         printed = [each.rpartition("\r")[2] for each in log.read_text(errors="replace").splitlines() if each.strip()]
         minutes = round((time.monotonic() - began) / 60, 2)
         self.steps.append({"step": name, "command": line, "minutes": minutes, "printed": printed})

@@ -86,3 +86,10 @@ def test_what_is_not_found_is_said_with_its_remedy(tmp_path: Path, text: str, me
     (tmp_path / "out.yaml").touch()
     with pytest.raises(ConfigError, match="is there already"):
         init(tmp_path, "t.csv", text)
+
+
+def test_a_complete_path_out_of_the_configurations_folder_stays_for_a_job_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    output = init(tmp_path / "here", "table.csv", "image,caption\na.jpg,a dog", "--images", str(tmp_path / "far"))
+    assert f"images: {tmp_path}/far" in output.read_text()
+    assert "train: table.csv" in output.read_text()
