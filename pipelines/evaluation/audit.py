@@ -171,7 +171,6 @@ def _audit(
     }
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
     manifest = done_once(stage, config, _judge, config, plans, judges, loss, stage)
-    stage.pull()
     return StageReport(NAME, stage.path, manifest["summary"])
 
 

@@ -58,7 +58,8 @@ def in_one_order(names: Sequence[str], galleries: Sequence[Gallery]) -> list[Gal
 def done_once(stage: StageDir, config: PipelineConfig, work: Callable[..., object], *arguments: Any) -> dict[str, Any]:
     """Do work that completes a stage, unless it is complete, in a run of its own in MLflow; returns the manifest.
 
-    The work gets the arguments and the run's tracker, where a worker of the training would run (`on_worker`).
+    The work gets the arguments and the run's tracker, where a worker of the training would run (`on_worker`); what it
+    has written is on this machine afterwards.
     """
     if not stage.is_complete():
         with (
@@ -68,4 +69,5 @@ def done_once(stage: StageDir, config: PipelineConfig, work: Callable[..., objec
         ):
             record_outputs(stage.mirror, runs.folder, stage.path, model=config.registered_model)
             on_worker(config, work, *arguments, tracker=tracker)
+    stage.pull()
     return stage.read_manifest()

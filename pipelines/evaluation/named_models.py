@@ -73,7 +73,6 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
     }
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
     done_once(stage, config, _evaluate, named, plans, stage)
-    stage.pull()
     return EvaluatedModel(named.reference, model, saved_kind(model), plans["extract"].fingerprint, stage.path)
 
 

@@ -23,6 +23,7 @@ import pytest
 import yaml
 
 from pipelines.config import load_config
+from pipelines.registry.models import CHAMPION, aliases_of
 from pipelines.stages.runner import run_stages
 from pipelines.stages.train import run as train
 from pipelines.training.loss_log import LOSSES
@@ -33,6 +34,7 @@ from tests.infra.pins import INFRA
 from tests.integration import mlflow_server
 from tests.integration.faults import FaultyProxy, faulty_proxy
 from tests.integration.hosts import HEAD, Hosts
+from tests.integration.seams.arriving_scenes import ArrivingScenes
 from tests.integration.servers_of_s3 import S3Server, on_swift
 from tests.integration.tiny_training import STEPS, TINY
 from tests.ports import free_port
@@ -50,6 +52,27 @@ SMALL = (
     "training={gpus_per_worker: 0, cpus_per_worker: 0.7, batch_size: 32, log_steps: 1, checkpoint_minutes: 0}",
     f"storage.lease_seconds={LEASE_SECONDS}",
 )
+# What happens on a day of the week, and images that come with it.
+WEEK = (("more", 200), ("more", 200), ("nothing", 0), ("lost", 100), ("nothing", 0), ("more", 100), ("more", 100))
+SHOP = (
+    "features={gpus_per_actor: 0, cpus_per_actor: 0.5, shard_size: 50, batch_size: 50}",
+    "model={embed_dim: 64, text: {word_dim: 32}}",
+    "training={workers: 1, gpus_per_worker: 0, cpus_per_worker: 0.7, batch_size: 64, epochs: 2, checkpoint_minutes: 0}",
+    "training={warmup: 10 steps, learning_rate: 0.002}",
+    "loss={mask_same_image: true, all_negatives: 10 epochs}",
+    "retrain.keep=3",
+    f"storage.lease_seconds={LEASE_SECONDS}",
+)
+# A client that searches ten times a second, and prints which version has answered; its first lost request ends it.
+CLIENT = """
+import json, time, urllib.request
+query = json.dumps({"text": "a red circle", "k": 3}).encode()
+while True:
+    request = urllib.request.Request("http://127.0.0.1:8000/search", query, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        print(json.load(answer)["model"], flush=True)
+    time.sleep(0.1)
+"""
 
 
 class Site:
@@ -58,8 +81,8 @@ class Site:
     def __init__(self, hosts: Hosts, s3: FaultyProxy, mlflow: FaultyProxy, folder: Path) -> None:
         self.hosts, self.s3, self.mlflow, self.folder = hosts, s3, mlflow, folder
 
-    def start(self, name: str, *settings: str) -> Job:
-        """Start the command of rayjob.yaml on the head, with the configuration of job-config.yaml."""
+    def start(self, name: str, *settings: str, small: tuple[str, ...] = SMALL, script: str = "full.py") -> Job:
+        """Start the command of rayjob.yaml, or another one, on the head, with the configuration of job-config.yaml."""
         job = yaml.safe_load((INFRA / "kubernetes" / "rayjob.yaml").read_text(encoding="utf-8"))
         config = yaml.safe_load((INFRA / "kubernetes" / "job-config.yaml").read_text(encoding="utf-8"))
         text = config["data"]["job.yaml"].replace("/opt/vse/", f"{ROOT}/")
@@ -67,8 +90,8 @@ class Site:
         address = f"s3://vse/{self.folder.name}/{name}"
         file.write_text(text.replace("s3://bucket/vse", address).replace("http://mlflow:5000", self.mlflow.endpoint))
         words = job["spec"]["entrypoint"].replace("/etc/vse/job.yaml", str(file)).split()
-        overrides = [f"--set={setting}" for setting in (f"tracking.experiment={name}", *SMALL, *settings)]
-        command = [sys.executable, str(ROOT / words[1]), *words[2:], *overrides]
+        overrides = [f"--set={setting}" for setting in (f"tracking.experiment={name}", *small, *settings)]
+        command = [sys.executable, str(ROOT / "pipelines" / script), *words[2:], *overrides]
         log = self.folder / f"{name}-{time.monotonic_ns()}.log"
         self.hosts.environment["VSE_WORK_DIR"] = str(self.hosts.work_dir / name)
         return Job(self.hosts, name, S3Storage(address), self.hosts.run(*command, log=log), log)
@@ -208,7 +231,7 @@ def test_a_run_survives_the_loss_of_one_of_its_machines(site: Site) -> None:
     site.hosts.start(HEAD, 2, 3)
     quiet = site.start("quiet", *two).result()
     assert len(quiet["losses"]) == epochs * STEPS_AN_EPOCH
-    assert not [*site.hosts.disk_of(HEAD).rglob("*.tar")], "the head reads shards, which is the workers' to do"
+    assert not [*site.hosts.disk_of(HEAD).glob("quiet/extract/dev/*/*.tar")], "the head has evaluated"
 
     job = site.start("lost", *two)
     job.wait_for(lambda: len(job.losses()) > STEPS_AN_EPOCH)
@@ -218,6 +241,48 @@ def test_a_run_survives_the_loss_of_one_of_its_machines(site: Site) -> None:
     result = job.result()
     assert result["losses"] == pytest.approx(quiet["losses"], abs=1e-6)
     assert result["metrics"] == pytest.approx(quiet["metrics"], abs=1e-3)
+
+
+@on_swift
+@pytest.mark.nightly
+def test_a_service_follows_a_week_of_retrainings_without_losing_a_request(site: Site) -> None:
+    """Three machines, of which one is lost in a training; the service and its client are on the third."""
+    scenes = ArrivingScenes(site.folder / "shop", sum(images for _, images in WEEK), evaluation=100)
+    site.hosts.start(HEAD, 2, 3)
+    log, answers = site.folder / "serve.log", site.folder / "answers.log"
+    champions: list[str] = []
+    with ExitStack() as stack:
+        for day, (event, images) in enumerate(WEEK):
+            scenes.arrive(images)
+            job = site.start("shop", scenes.settings, small=SHOP, script="retrain.py")
+            if event == "lost":
+                job.wait_for(lambda job=job: job.renewals() > 0)  # type: ignore[misc]
+                site.hosts.cut_power(2)
+                site.hosts.start(2)
+            assert job.process.wait(900) == 0, job.log.read_text()
+            status = json.loads(job.storage.read("retrain/scenes/status.json"))
+            assert (status["outcome"] == "nothing new") == (event == "nothing")
+            champion = aliases_of("scenes", f"sqlite:///{site.folder}/mlflow.db")[CHAMPION]
+            champions += [] if f"scenes/{champion}" in champions else [f"scenes/{champion}"]
+            if day == 0:
+                serve = [sys.executable, str(ROOT / "pipelines" / "serve.py"), "--model", "scenes", "--follow"]
+                service = site.hosts.run(*serve, "--tracking-uri", site.mlflow.endpoint, log=log, host=3)
+                stack.callback(service.terminate)
+                _wait_for(lambda: "is served at" in log.read_text(), log)
+                client = site.hosts.run(sys.executable, "-c", CLIENT, log=answers, host=3)
+                stack.callback(client.terminate)
+        _wait_for(lambda: answers.read_text().endswith(f"{champions[-1]}\n"), log)
+        assert client.poll() is None, answers.read_text()[-2000:]
+    versions = list(dict.fromkeys(answers.read_text().split()))
+    assert versions == champions
+    assert len(champions) > 1, "no champion was followed by another"
+
+
+def _wait_for(condition: Callable[[], bool], log: Path) -> None:
+    deadline = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
 
 
 def _require_fetched_once(s3: FaultyProxy) -> None:
