@@ -1,4 +1,4 @@
-"""Thirty nights of a schedule with `retrain.keep`: outcome and time of each, disk, files and database after it.
+"""Thirty nights of a schedule with `retrain.keep`: outcome, time and requests to S3 of each, and what is left.
 
 Run: python tests/benchmarks/nights.py        (half an hour; with --plot it draws what was measured)
 """
@@ -22,6 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+import boto3
 import ray
 import yaml
 from matplotlib.figure import Figure
@@ -33,6 +34,9 @@ from pipelines.retraining import retrain as retraining
 from pipelines.retraining.journal import STATUS
 from pipelines.stages.extract import plan as extract
 from preprocessing.storage.atomic import write_json_atomic
+from preprocessing.storage.s3 import S3Storage
+from tests.integration import servers_of_s3
+from tests.integration.faults import FaultyProxy, faulty_proxy
 from tests.integration.seams.arriving_scenes import ArrivingScenes
 from vse_core.evaluation.plots import OKABE_ITO
 
@@ -40,6 +44,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).parent / "results" / "nights.json"
 PLOT = ROOT / "docs" / "images" / "nights.png"
 IMAGES, EVALUATION, KEEP = 20, 40, 3
+STORAGE = "s3://nights/outputs"
 # Twelve with new data, ten with none (after a kill they finish what it left), three bad, three kills, two at once.
 NIGHTS = (
     *("new", "none", "new", "killed", "none", "bad", "none", "new", "two at once", "new"),
@@ -57,13 +62,14 @@ SETTINGS: dict[str, Any] = {
 
 
 class Shop:
-    """A data set that grows, the work folder of its schedule, and what was pruned there so far."""
+    """A data set that grows, the work folder of its schedule, its storage, and what was pruned here so far."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, s3: FaultyProxy) -> None:
+        self.s3, self.storage = s3, S3Storage(STORAGE)
         self.scenes = ArrivingScenes(folder / "data", IMAGES * len(NIGHTS), EVALUATION)
         self.table, self.work, self.file = folder / "data" / "train.csv", folder / "work", folder / "nights.yaml"
         settings = {**SETTINGS, **yaml.safe_load(self.scenes.settings.replace("=", ": ", 1))}
-        self.file.write_text(yaml.safe_dump({**settings, "work_dir": str(self.work)}))
+        self.file.write_text(yaml.safe_dump({**settings, "work_dir": str(self.work), "storage": {"address": STORAGE}}))
         self.removed: Counter[str] = Counter()
         retraining.prune = self._prune
 
@@ -74,11 +80,19 @@ class Shop:
             if event != "none":
                 self.scenes.arrive(IMAGES, poisoned=event == "bad")
             start = time.monotonic()
+            self.s3.clear()
             outcome = self._killed() if event == "killed" else self._started(is_double=event == "two at once")
             row = {"night": number, "event": event, "outcome": outcome, "seconds": round(time.monotonic() - start, 1)}
+            row["requests"] = self.s3.requests.total()
             if outcome == "failed":
                 self.table.write_bytes(table)  # on the next day somebody takes the bad batch out
-            yield {**row, **self._disk(), **{f"removed {key}": count for key, count in self.removed.items()}}
+            stored = sum(entry.bytes for entry in self.storage.list())
+            yield {
+                **row,
+                "stored": stored,
+                **self._disk(),
+                **{f"removed {key}": count for key, count in self.removed.items()},
+            }
 
     def _started(self, *, is_double: bool) -> str:
         """Start as the schedule does, twice at once if it `is_double`; return the outcome."""
@@ -123,6 +137,16 @@ class Shop:
         return {"bytes": sum(sizes.values()), "files": len(paths), "database": (pages - free) * size}
 
 
+@contextlib.contextmanager
+def stored(folder: Path) -> Iterator[FaultyProxy]:
+    """Run an S3 server with a bucket, and a proxy in front that counts requests; this process and children use it."""
+    with servers_of_s3.running("moto", folder) as server, faulty_proxy(server.port) as proxy:
+        keys = {"AWS_ACCESS_KEY_ID": "nights", "AWS_SECRET_ACCESS_KEY": "nights", "AWS_REGION": servers_of_s3.REGION}
+        os.environ |= {**keys, "AWS_ENDPOINT_URL": proxy.endpoint}
+        boto3.client("s3", region_name=servers_of_s3.REGION).create_bucket(Bucket="nights")
+        yield proxy
+
+
 def draw(rows: list[dict[str, Any]]) -> Figure:
     """Plot disk, files and database after each night, and with what was removed until then."""
     figure = Figure(figsize=(11.0, 3.4), layout="constrained")
@@ -145,9 +169,9 @@ def main() -> None:
     parser.add_argument("--plot", action="store_true")
     if not parser.parse_args().plot:
         rows = []
-        ray.init(address="local", num_cpus=4, include_dashboard=False, object_store_memory=100_000_000)
-        with tempfile.TemporaryDirectory(prefix="vse-nights-") as folder:
-            for row in Shop(Path(folder)).nights():
+        with tempfile.TemporaryDirectory(prefix="vse-nights-") as folder, stored(Path(folder)) as s3:
+            ray.init(address="local", num_cpus=4, include_dashboard=False, object_store_memory=100_000_000)
+            for row in Shop(Path(folder), s3).nights():
                 print(json.dumps(row), flush=True)
                 rows.append(row)
                 write_json_atomic(RESULTS, {**origin(), "keep": KEEP, "nights": rows})

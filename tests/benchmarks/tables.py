@@ -10,6 +10,7 @@ import json
 import re
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from operator import getitem
@@ -350,6 +351,27 @@ def serving_table() -> str:
     return _table(["queries", *services], rows)
 
 
+# What comes with a night.
+_COMES = {
+    "new": "20 new images",
+    "none": "nothing new, or what a kill had left",
+    "killed": "20 new images, SIGKILL in training",
+    "bad": "20 images with captions of others",
+    "two at once": "20 new images, two starts at once",
+}
+
+
+def nights_table() -> str:
+    """The nights of a schedule by what came: outcomes, medians of seconds and of requests to the storage."""
+    nights, rows = _read("nights")["nights"], []
+    for event, comes in _COMES.items():
+        found = [night for night in nights if night["event"] == event]
+        outcomes = Counter(night["outcome"] for night in found).most_common()
+        medians = (f"{statistics.median(night[key] for night in found):,.0f}" for key in ("seconds", "requests"))
+        rows.append([f"{len(found)}", comes, ", ".join(f"{count} {outcome}" for outcome, count in outcomes), *medians])
+    return _table(["nights", "what came", "outcome", "seconds", "requests to S3"], rows)
+
+
 def small_vectors_table() -> str:
     """Bytes, milliseconds and RSUM of the forms of an index's vectors."""
     found = _read("compression")["forms"]
@@ -420,6 +442,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "parser quality": parser_table,
     "gpo study": gpo_study_table,
     "serving": serving_table,
+    "nights": nights_table,
     "small vectors": small_vectors_table,
     "speed": speed_table,
     "sizing": sizing_table,
