@@ -4,6 +4,7 @@ import os
 
 from pipelines.retrieval.options import add_model_options
 from pipelines.runtime.cli import CommandParser, number_in
+from pipelines.runtime.cluster import keep_memory
 from pipelines.runtime.logs import configure
 from pipelines.serving.guard import TOKEN_VARIABLE, read_token
 
@@ -27,6 +28,7 @@ def main() -> None:
     configure("info")  # the log of requests
     # Out of the environment, which every process of Ray would inherit.
     token = read_token(options.host, os.environ.pop(TOKEN_VARIABLE, None))
+    keep_memory()  # half as many images again a second
     from pipelines.serving.running import run
 
     run(options, token)

@@ -28,6 +28,10 @@ from unittest.mock import patch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # after this folder, whose neighbours are imported by their own names
 
+from pipelines.runtime.cluster import keep_memory  # noqa: E402
+
+keep_memory()  # as the command does, before torch has threads
+
 import torch  # noqa: E402
 from reader import RESULTS, origin  # noqa: E402
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,29 @@ def test_a_driver_that_is_told_to_end_has_the_time_to_write(ray_cluster: str) ->
     done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 130, done.stderr
     assert "all is written" in done.stdout
+
+
+MAPPED = """
+import ctypes, sys
+from pipelines.runtime import cluster
+
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd a b c d e".split()]
+
+mallinfo = ctypes.CDLL(None).mallinfo2
+mallinfo.restype = Info
+if sys.argv[1] == "kept":
+    cluster.keep_memory()
+before = mallinfo().hblkhd
+block = bytearray(2**25)
+print(mallinfo().hblkhd - before >= 2**25)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="glibc from 2.33 tells of its blocks")
+def test_memory_that_a_process_keeps_is_not_mapped_anew() -> None:
+    runs = [[sys.executable, "-c", MAPPED, memory] for memory in ("given back", "kept")]
+    assert [subprocess.check_output(run, text=True).strip() for run in runs] == ["True", "False"]
 
 
 def test_a_disk_that_is_too_full_for_ray_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
