@@ -54,6 +54,11 @@ def init_local(**options: Any) -> None:
     ray.init(address="local", **options)
 
 
+def is_local() -> bool:
+    """Return whether the cluster is one that :func:`init_local` has started."""
+    return _GCS_PORT in os.environ
+
+
 def forget_local() -> None:
     """Remove the address that :func:`init_local` chose, once its cluster has ended; does nothing without one."""
     if os.environ.pop(_GCS_PORT, None) is not None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pipelines.config import PipelineConfig
-from pipelines.runtime import cluster
+from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.errors import in_one_line
 from pipelines.runtime.logs import configure_worker
 from pipelines.runtime.stage import StageError
@@ -16,12 +16,12 @@ T = TypeVar("T")
 def on_worker(config: PipelineConfig, work: Callable[..., T], *arguments: Any, tracker: Tracker | None = None) -> T:
     """Call a function with the arguments, and with a tracker if there is one: on the cluster, or else in this process.
 
-    On a cluster it is a task of Ray with the CPU cores and GPUs of a training's worker. It finds on its machine what is
-    on the storage or on a disk that all machines share, and pulls it itself. If the process dies, Ray starts it again,
-    three times at most. Raises what the function raises, StageError if its process dies again and again, and
-    ClusterError if no machine has those cores and GPUs.
+    On a cluster, not one that was started here for the training, it is a task of Ray with the CPU cores and GPUs of a
+    training's worker. It finds on its machine what is on the storage or on a disk that all machines share, and pulls it
+    itself. If the process dies, Ray starts it again, three times at most. Raises what the function raises, StageError
+    if its process dies again and again, and ClusterError if no machine has those cores and GPUs.
     """
-    if cluster.cluster_address(config.ray.address) is None:
+    if cluster.cluster_address(config.ray.address) is None or ray_internals.is_local():
         return work(*arguments, *([] if tracker is None else [tracker]))
     was_connected = cluster.is_connected()
     cluster.connect(config.ray.address)

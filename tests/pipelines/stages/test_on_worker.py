@@ -6,6 +6,7 @@ import pytest
 import ray
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.runtime import ray_internals
 from pipelines.runtime.cluster import ClusterError
 from pipelines.runtime.stage import StageError
 from pipelines.stages.on_worker import on_worker
@@ -15,7 +16,11 @@ def on_cluster(address: str, cpus: float) -> PipelineConfig:
     return load_config(None, [f"ray.address={address}", f"training.cpus_per_worker={cpus}"])
 
 
-def test_without_a_cluster_it_is_done_here() -> None:
+def test_without_a_cluster_it_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or with one that Ray was started as on this machine, for a training."""
+    assert on_worker(load_config(None, []), os.getpid) == os.getpid()
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    monkeypatch.setenv(ray_internals._GCS_PORT, "9")
     assert on_worker(load_config(None, []), os.getpid) == os.getpid()
 
 
