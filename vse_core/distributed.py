@@ -99,6 +99,7 @@ def average_gradients(module: nn.Module) -> None:
 class _GatherRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, local: Tensor, counts: list[int]) -> Tensor:
+        """Return the rows of all processes, of which each has a count of its own."""
         ctx.counts = counts
         # Collectives want equal shapes: rows are padded to the largest share and cut again.
         padded = local.new_zeros((max(counts), *local.shape[1:]))
@@ -109,6 +110,7 @@ class _GatherRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient of this process's rows, summed over the losses of all."""
         grad = grads[0].contiguous()
         dist.all_reduce(grad)
         start = sum(ctx.counts[: rank()])
@@ -118,12 +120,14 @@ class _GatherRows(torch.autograd.Function):
 class _AllReduceSum(torch.autograd.Function):
     @staticmethod
     def forward(_ctx: Any, values: Tensor) -> Tensor:
+        """Return the sum over all processes."""
         total = values.detach().clone()
         dist.all_reduce(total)
         return total
 
     @staticmethod
     def backward(_ctx: Any, *grads: Tensor) -> tuple[Tensor]:
+        """Return the sum of the gradients, as every process's loss depends on every process's values."""
         grad = grads[0].clone()
         dist.all_reduce(grad)
         return (grad,)

@@ -100,6 +100,7 @@ def _from(home: Path, path: str) -> str:
 
 def _image_column(values: Mapping[str, Sequence[object]]) -> str:
     def share(name: str) -> float:
+        """Return the share of a column's values that look like names of image files."""
         found = [isinstance(value, str) and bool(_IMAGE_FILE.fullmatch(value)) for value in values[name]]
         return sum(found) / max(1, len(found))
 
@@ -111,6 +112,7 @@ def _image_column(values: Mapping[str, Sequence[object]]) -> str:
 
 def _caption_columns(values: Mapping[str, Sequence[object]], image: str) -> list[str]:
     def words(name: str) -> float:
+        """Return the mean number of words in a column's texts."""
         texts = [text for value in values[name] for text in (value if isinstance(value, list) else [value])]
         return sum(len(str(text).split()) for text in texts) / max(1, len(texts))
 

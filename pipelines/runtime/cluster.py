@@ -33,9 +33,9 @@ class ClusterError(RedactedError):
 
 
 def keep_memory() -> None:
-    """Let this process keep freed memory, much like those that begin with `KEEP_MEMORY`; nothing without glibc.
+    """Let this process keep freed memory, at most `_KEPT_BYTES` of it, as those do that begin with `KEEP_MEMORY`.
 
-    Called before threads have arenas of their own, which keep none.
+    To be called before threads have arenas of their own, which keep none. Without glibc it does nothing.
     """
     with contextlib.suppress(AttributeError):
         mallopt = ctypes.CDLL(None).mallopt

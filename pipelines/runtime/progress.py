@@ -17,10 +17,12 @@ class _Log:
     """A log, or a worker's stderr, which reaches the driver by lines: a line for each state of a bar."""
 
     def write(self, text: str) -> None:
+        """Write what a bar shows now as a line of its own."""
         if line := text.strip():
             sys.stderr.write(f"{line}\n")
 
     def flush(self) -> None:
+        """Flush stderr, which tqdm asks for after each state."""
         sys.stderr.flush()
 
 

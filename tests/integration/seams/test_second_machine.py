@@ -118,7 +118,7 @@ class Job:
                 return int(json.loads(self.storage.read(entry.name))["renewals"])
         return 0
 
-    def wait_for(self, condition: Callable[[], bool], seconds: float = 300) -> None:
+    def wait_for(self, condition: Callable[[], object], seconds: float = 300) -> None:
         """Return once something has happened, while the command runs."""
         deadline = time.monotonic() + seconds
         while not condition():
@@ -256,7 +256,7 @@ def test_a_service_follows_a_week_of_retrainings_without_losing_a_request(site: 
             scenes.arrive(images)
             job = site.start("shop", scenes.settings, small=SHOP, script="retrain.py")
             if event == "lost":
-                job.wait_for(lambda job=job: job.renewals() > 0)  # type: ignore[misc]
+                job.wait_for(job.renewals)
                 site.hosts.cut_power(2)
                 site.hosts.start(2)
             assert job.process.wait(900) == 0, job.log.read_text()

@@ -56,7 +56,7 @@ print(mallinfo().hblkhd - before >= 2**25)
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="glibc from 2.33 tells of its blocks")
-def test_memory_that_a_process_keeps_is_not_mapped_anew() -> None:
+def test_a_process_keeps_freed_memory() -> None:
     runs = [[sys.executable, "-c", MAPPED, memory] for memory in ("given back", "kept")]
     assert [subprocess.check_output(run, text=True).strip() for run in runs] == ["True", "False"]
 
