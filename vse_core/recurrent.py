@@ -52,24 +52,24 @@ def unpacked_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tenso
     ordinals_1N = torch.arange(1, inputs_BNE.shape[1] + 1, device=inputs_BNE.device).unsqueeze(0)
     is_padding_BN1 = (ordinals_1N > lengths_B.unsqueeze(1)).unsqueeze(-1)
     inputs_BNE = inputs_BNE.masked_fill(is_padding_BN1, 0.0)
-    start_1BH = inputs_BNE.new_zeros(1, len(inputs_BNE), gru.hidden_size)
     if not gru.bidirectional:
-        return _forward_states(gru, gru.all_weights[0], inputs_BNE, start_1BH).masked_fill(is_padding_BN1, 0.0)
+        return _forward_states(gru, gru.all_weights[0], inputs_BNE).masked_fill(is_padding_BN1, 0.0)
 
     def backward_states() -> Tensor:
         turned_BN = (lengths_B.unsqueeze(1) - ordinals_1N).clamp(min=0)
-        turned_BNH = _forward_states(gru, gru.all_weights[1], _at_places(inputs_BNE, turned_BN), start_1BH)
+        turned_BNH = _forward_states(gru, gru.all_weights[1], _at_places(inputs_BNE, turned_BN))
         return _at_places(turned_BNH, turned_BN)
 
     backward_BNH = beside(f"backwards, {gru.hidden_size}", inputs_BNE, backward_states)
-    states_BNH = _forward_states(gru, gru.all_weights[0], inputs_BNE, start_1BH)
+    states_BNH = _forward_states(gru, gru.all_weights[0], inputs_BNE)
     return ((states_BNH + backward_BNH()) / 2).masked_fill(is_padding_BN1, 0.0)
 
 
-def _forward_states(gru: nn.GRU, weights: list[nn.Parameter], inputs_BNE: Tensor, start_1BH: Tensor) -> Tensor:
+def _forward_states(gru: nn.GRU, weights: list[nn.Parameter], inputs_BNE: Tensor) -> Tensor:
     """The states of one direction, whose weights cuDNN wants one behind the other in memory."""
     together = torch.cat([weight.flatten() for weight in weights]).split([weight.numel() for weight in weights])
     joined = [flat.view_as(weight) for flat, weight in zip(together, weights, strict=True)]
+    start_1BH = inputs_BNE.new_zeros(1, len(inputs_BNE), gru.hidden_size)
     return torch.gru(inputs_BNE, start_1BH, joined, True, 1, 0.0, gru.training, False, True)[0]
 
 

@@ -11,7 +11,9 @@ def beside(name: str, like: Tensor, work: Callable[[], Tensor]) -> Callable[[], 
     """Begin work on the stream of this name, and return what gives its result where it is needed.
 
     A graph in the making keeps the two apart until then. Anything else has the work done at once: the host, which
-    starts operators one after the other, would only have more to do. ``like`` is on the work's device.
+    starts operators one after the other, would only have more to do. ``like`` is on the work's device. For
+    its gradient the work may read what it computed itself, weights, and inputs of the step: memory of anything else may
+    be written to again, on the stream that it comes from, before that gradient is computed.
     """
     if not like.is_cuda or not torch.cuda.is_current_stream_capturing():
         result = work()
