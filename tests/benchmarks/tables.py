@@ -153,12 +153,14 @@ def _seconds(seconds: float) -> str:
 
 def graphs_table() -> str:
     """Milliseconds of a step on a GPU by precision, replayed from graphs or not, and how much faster than released."""
-    measured = _read("step_released")["processors"]["NVIDIA H100 80GB HBM3"]["rows"]
+    ways = ("float32, no graph", "float32", "tf32", "bf16, no graph", "bf16")
     rows = []
-    for label, row in measured.items():
-        faster, seconds = row["times_faster"], row["seconds"]
-        rows.append([label, *(f"{_seconds(seconds[way])}, {ratio:.2f} x" for way, ratio in faster.items())])
-    return _table(["NVIDIA H100, B = 128", *next(iter(measured.values()))["times_faster"]], rows)
+    for device, measured in _read("step_released")["processors"].items():
+        for label, row in measured["rows"].items() if device.startswith("NVIDIA") else ():
+            faster, seconds = row["times_faster"], row["seconds"]
+            cells = (f"{_seconds(seconds[way])}, {faster[way]:.2f} x" for way in ways)
+            rows.append([f"{device}, {label}", _seconds(seconds["released"]), *cells])
+    return _table(["B = 128", "released", *ways], rows)
 
 
 def gpu_step_table() -> str:

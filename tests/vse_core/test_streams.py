@@ -47,7 +47,7 @@ def memory_of(tensor: Tensor) -> int:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_work_beside_keeps_nothing_of_the_rest(name: str):
+def test_work_beside_keeps_nothing_of_the_rest(name: str) -> None:
     image, text = PARTS[name]
     model = build_model(16, 30, 8, image=image, text=text)
     inputs = [
