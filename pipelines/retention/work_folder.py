@@ -20,6 +20,7 @@ from pipelines.schema.fields import default_work_dir
 from pipelines.tracking.client import named_outages
 from pipelines.tracking.removal import LoggedRuns, local_folder
 from preprocessing.reading import damage_as, parse_json
+from preprocessing.storage.mirror import ELSEWHERE
 from preprocessing.storage.opening import open_storage
 from vse_core.digests import unsealed
 
@@ -90,10 +91,17 @@ class WorkFolder:
             here = local_folder(address)
             if here is not None and here.is_relative_to(self.config.work_dir):
                 folders[here.relative_to(self.config.work_dir).as_posix()] = f"{MLFLOW}{run}"
+        named: set[str] = set()
+        for folder in (name.rpartition("/")[0] for name in self.files if name.endswith(f"/{ELSEWHERE}")):
+            for entry in self.config.mirror.elsewhere(self.config.work_dir / folder).values():
+                disk.add(folders.get(folder, ""), entry.name, entry.bytes)
+                named.add(entry.name)
         for name, file in self.files.items():
             parts = name.split("/")
             inside = ("/".join(parts[:depth]) for depth in range(2, len(parts)))
-            disk.add(next((folders[folder] for folder in inside if folder in folders), ""), *file)
+            home = next((folders[folder] for folder in inside if folder in folders), "")
+            if home or name not in named:  # else its own folder has gone, and it is those folders' that name it
+                disk.add(home, *file)
         return disk
 
     def _own(self, folders: frozenset[str]) -> list[int]:

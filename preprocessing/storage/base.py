@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from preprocessing.storage.atomic import link_atomic, open_atomic
+from preprocessing.storage.atomic import open_atomic
 from preprocessing.storage.redaction import RedactedError
 
 
@@ -64,11 +64,6 @@ class LocalStorage:
     def upload(self, path: Path, name: str) -> None:
         """Copy a local file to the storage."""
         _copy(path, self._folder / name)
-
-    def copy(self, name: str, target: str) -> None:
-        """Give a file a second name, on the storage's side; neither name is written to afterwards."""
-        (self._folder / target).parent.mkdir(parents=True, exist_ok=True)
-        link_atomic(self._folder / name, self._folder / target)
 
     def delete(self, name: str) -> None:
         """Remove a file if it is there."""

@@ -6,27 +6,34 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import link_atomic, locked, sync_directory, write_json_atomic
-from preprocessing.storage.base import LocalStorage, StorageError
+from preprocessing.storage.base import Entry, LocalStorage, StorageError
 from preprocessing.storage.opening import open_storage
+from vse_core.digests import sealed, unsealed
 
 if TYPE_CHECKING:
     from preprocessing.storage.s3 import S3Storage
 
 # Lists a folder's files, is written last and deleted first: without it the folder is not there.
 CONTENTS = "contents.json"
+# Lists a folder's files that lie in another one: shards of an earlier version, which stay where they are.
+ELSEWHERE = "elsewhere.json"
+# In a folder that was removed but for what others have there; who makes the folder again drops it.
+REMOVED = "removed"
 
 _THREADS = 8
+_SHARD = "shard-"
 # Only these are removed to make room: sidecars, manifests and models are small.
-_SHARDS = "**/shard-*.tar"
+_SHARDS = f"**/{_SHARD}*.tar"
 _LOCKS, _RESERVED = "locks", ".reserved"
 _IN_USE, _PULLING, _MAKING_ROOM = "in-use", "pulling", "making-room"
 # Earlier versions kept the lease of a folder inside it, where it may still lie.
@@ -91,14 +98,14 @@ class Mirror:
 
     def has(self, path: Path) -> bool:
         """Return whether a file is on the storage; without one, here."""
-        return path.is_file() if self.address is None else self._storage.find(self._name(path)) is not None
+        return path.is_file() if self.address is None else self._find(path) is not None
 
     def pull_file(self, path: Path) -> None:
         """Copy one file to this machine if the storage has it and this machine lacks it."""
         if self.address is not None and not self.is_read_only:
-            entry = self._storage.find(self._name(path))
+            entry = self._find(path)
             if entry is not None:
-                self._pull_one(path, entry.bytes)
+                self._pull_one(path, entry)
 
     def read(self, path: Path) -> bytes | None:
         """Return the contents of a small file on the storage; without one, in the work folder. None: no such file."""
@@ -107,15 +114,20 @@ class Mirror:
         except FileNotFoundError:
             return None
 
-    def copy(self, path: Path, target: Path) -> None:
-        """Give a finished file a second name: on the storage, and in the work folder if it is there."""
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if self.address is None:
-            link_atomic(path, target)
-            return
-        self._storage.copy(self._name(path), self._name(target))
-        with contextlib.suppress(FileNotFoundError):  # not here, or it has just made room
-            link_atomic(path, target)
+    def share(self, source: Path, directory: Path, names: Iterable[str]) -> None:
+        """Name finished files of one directory in another one, which has them from then on, without a copy."""
+        there = self._entries(source)
+        self._list_elsewhere(directory, self.elsewhere(directory) | {name: there[name] for name in names})
+
+    def elsewhere(self, directory: Path) -> dict[str, Entry]:
+        """Return the files of a directory that lie in another one, by their names here."""
+        path = directory / ELSEWHERE
+        here = path.stat() if path.is_file() else None
+        data = self.read(path) if here is None else None
+        where = self.root if self.address is None else self.address
+        if here is not None:
+            return _read_named(path, f"{where}/{self._name(path)}", (here.st_mtime_ns, here.st_size))
+        return {} if data is None else _named(data, f"{where}/{self._name(path)}")
 
     def push_missing(self, directory: Path, names: Iterable[str]) -> None:
         """Copy those files of a directory that are here and that the storage lacks or has in another size."""
@@ -128,24 +140,16 @@ class Mirror:
 
     def stored(self, directory: Path) -> dict[str, int]:
         """Return the storage's files of a directory: relative name -> size in bytes; empty without a storage."""
-        if self.address is None:
-            return {}
-        folder = self._name(directory)
-        where = f"storage.address {self.address}, {folder}"
-        return {
-            require_inner_name(entry.name.removeprefix(f"{folder}/"), where, StorageError): entry.bytes
-            for entry in self._storage.list(folder)
-            if not entry.name.endswith(f"/{_EARLIER_LEASE}")
-        }
+        return {name: entry.bytes for name, entry in self._entries(directory).items()}
 
     def pull(self, directory: Path, wanted: Callable[[str], bool] = lambda _: True) -> None:
         """Copy the files of a directory that this machine lacks, of those wanted; one of several processes copies."""
         if self.address is None or self.is_read_only:
             return
-        sizes = {directory / name: size for name, size in self.stored(directory).items() if wanted(name)}
+        entries = {directory / name: entry for name, entry in self._entries(directory).items() if wanted(name)}
         directory.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(self._pull_one, sizes, sizes.values()))
+            list(pool.map(self._pull_one, entries, entries.values()))
 
     @contextlib.contextmanager
     def pinned(self, *directories: Path) -> Iterator[None]:
@@ -173,15 +177,24 @@ class Mirror:
                     break
             yield
 
-    def _pull_one(self, path: Path, size: int) -> None:
-        if _size(path) != size:
-            with self._reserved(path, size):
-                if _size(path) != size:  # no other process has just copied it
-                    if path.suffix == ".tar":
-                        self.make_room(must_fit=True)
-                    self._download(path, path)
+    def _pull_one(self, path: Path, entry: Entry) -> None:
+        if _size(path) != entry.bytes:
+            with self._reserved(path, entry.bytes):
+                if _size(path) != entry.bytes:  # no other process has just copied it
+                    self._get(entry, path)
         with contextlib.suppress(FileNotFoundError):  # record its use: many file systems do not by themselves
             os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
+
+    def _get(self, entry: Entry, path: Path) -> None:
+        """Copy a file to this machine, or link it if this machine has it in another folder."""
+        here = self.root / entry.name
+        if here != path and _size(here) == entry.bytes:
+            with contextlib.suppress(FileNotFoundError):  # it has just made room
+                link_atomic(here, path)
+                return
+        if path.suffix == ".tar":
+            self.make_room(must_fit=True)
+        self._download(here, path)
 
     def push_folder(self, directory: Path) -> None:
         """Copy a folder to the storage, where it is complete once its list of contents is there."""
@@ -189,10 +202,7 @@ class Mirror:
             return
         files = sorted(directory.iterdir())
         self.push(*files)
-        with tempfile.TemporaryDirectory() as elsewhere:
-            contents = Path(elsewhere) / CONTENTS
-            write_json_atomic(contents, {path.name: path.stat().st_size for path in files})
-            self._storage.upload(contents, f"{self._name(directory)}/{CONTENTS}")
+        self._write(f"{self._name(directory)}/{CONTENTS}", {path.name: path.stat().st_size for path in files})
 
     def pull_folder(self, directory: Path) -> None:
         """Copy a folder to this machine, where it appears under its name once it is complete."""
@@ -216,9 +226,12 @@ class Mirror:
             sync_directory(directory.parent)
 
     def drop(self, *paths: Path) -> None:
-        """Remove files here and on the storage, in this order."""
+        """Remove files here and on the storage, in this order; what lies elsewhere stays there."""
         for path in paths:
             if self.address is not None:
+                named = dict(self.elsewhere(path.parent) if path.name.startswith(_SHARD) else {})
+                if named.pop(path.name, None) is not None:
+                    self._list_elsewhere(path.parent, named)
                 self._storage.delete(self._name(path))
             path.unlink(missing_ok=True)
 
@@ -231,14 +244,31 @@ class Mirror:
                 self._storage.delete(f"{folder}/{name}")
 
     def remove(self, directory: Path) -> None:
-        """Remove a folder here and on the storage; one that is killed leaves no part of it that looks complete."""
+        """Remove a folder here and on the storage; one that is killed leaves no part of it that looks complete.
+
+        What other folders have there stays until the last of them goes.
+        """
         aside = directory.with_name(f".{directory.name}.removed")
         shutil.rmtree(aside, ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
             directory.rename(aside)
-        for name in sorted(self.stored(directory), key=_declares_least):
-            self._storage.delete(f"{self._name(directory)}/{name}")
+        if self.address is not None:
+            self._remove_stored(directory)
         shutil.rmtree(aside, ignore_errors=True)
+
+    def _remove_stored(self, directory: Path) -> None:
+        folder = self._name(directory)
+        there = {entry.name for entry in self._storage.list(self._name(directory.parent))}
+        lists = [self.root / name for name in there if name.endswith(f"/{ELSEWHERE}")]
+        others = [path.parent for path in lists if path.parent != directory]
+        needed = {entry.name for other in others for entry in self.elsewhere(other).values()}
+        needed_folders = {name.rpartition("/")[0] for name in needed}
+        if folder in needed_folders:
+            self._write(f"{folder}/{REMOVED}", {})
+        gone = {folder, *(name.removesuffix(f"/{REMOVED}") for name in there if name.endswith(f"/{REMOVED}"))}
+        going = {name for name in there if name.startswith(tuple(f"{each}/" for each in gone))} - needed
+        for name in sorted(going - {f"{each}/{REMOVED}" for each in needed_folders}, key=_declares_least):
+            self._storage.delete(name)
 
     @property
     def _storage(self) -> "LocalStorage | S3Storage":
@@ -247,6 +277,42 @@ class Mirror:
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
+
+    def _write(self, name: str, content: object) -> None:
+        with tempfile.TemporaryDirectory() as aside:
+            file = Path(aside) / "content.json"
+            write_json_atomic(file, content)
+            self._storage.upload(file, name)
+
+    def _list_elsewhere(self, directory: Path, entries: Mapping[str, Entry]) -> None:
+        files = {name: (entry.name, entry.bytes) for name, entry in sorted(entries.items())}
+        write_json_atomic(directory / ELSEWHERE, sealed({"files": files}))
+        self.push(directory / ELSEWHERE)
+
+    def _find(self, path: Path) -> Entry | None:
+        """Return what the storage has of a file, in its folder or elsewhere."""
+        found = self._storage.find(self._name(path))
+        if found is None and path.name.startswith(_SHARD):
+            named = self.elsewhere(path.parent).get(path.name)
+            found = None if named is None else self._storage.find(named.name)
+        return found
+
+    def _entries(self, directory: Path) -> dict[str, Entry]:
+        """Return the storage's files of a directory by their relative names, with those that lie elsewhere."""
+        if self.address is None:
+            return {}
+        folder = self._name(directory)
+        where = f"storage.address {self.address}, {folder}"
+        own = {
+            require_inner_name(entry.name.removeprefix(f"{folder}/"), where, StorageError): entry
+            for entry in self._storage.list(folder)
+            if not entry.name.endswith(f"/{_EARLIER_LEASE}")
+        }
+        if ELSEWHERE not in own:
+            return own
+        if not self.is_read_only:
+            self._pull_one(directory / ELSEWHERE, own[ELSEWHERE])
+        return self.elsewhere(directory) | own
 
     def _download(self, path: Path, target: Path) -> None:
         try:
@@ -311,7 +377,7 @@ class Mirror:
             locked(lock_file(self.root, path.parent, _IN_USE), alone),
             locked(path, alone, os.O_RDWR),
         ):
-            entry = self._storage.find(self._name(path))
+            entry = self._find(path)
             if entry is not None and entry.bytes == size:
                 path.unlink(missing_ok=True)
                 return True
@@ -322,9 +388,24 @@ class Mirror:
 NO_MIRROR = Mirror()
 
 
+@lru_cache(maxsize=8)
+def _read_named(path: Path, where: str, _state: tuple[int, int]) -> dict[str, Entry]:
+    return _named(path.read_bytes(), where)
+
+
+def _named(data: bytes, where: str) -> dict[str, Entry]:
+    """Read a list of files that lie elsewhere."""
+    with damage_as(StorageError, where, "remove that folder there, and run what makes it again"):
+        files = unsealed(parse_json(data), Path(where))["files"]
+        return {
+            name: Entry(require_inner_name(there, where, StorageError), int(size), "")
+            for name, (there, size) in files.items()
+        }
+
+
 def _declares_least(name: str) -> tuple[bool, bool, str]:
     """Sort manifests, then lists and sidecars, before what they declare complete."""
-    return name != "manifest.json", not name.endswith(".json"), name
+    return not name.endswith("/manifest.json"), not name.endswith(".json"), name
 
 
 def _shards(root: Path) -> Iterable[tuple[Path, os.stat_result]]:

@@ -187,11 +187,6 @@ class S3Storage:
         now = parsedate_to_datetime(head["ResponseMetadata"]["HTTPHeaders"]["date"])
         return head["ETag"].strip('"'), (now - head["LastModified"]).total_seconds()
 
-    def copy(self, name: str, target: str) -> None:
-        """Let the server copy an object, with its metadata."""
-        source = {"Bucket": self._bucket, "Key": self._key(name)}
-        self._call("copy", name, "copy_object", Key=self._key(target), CopySource=source)
-
     def delete(self, name: str) -> None:
         """Remove an object."""
         self._call("delete", name, "delete_object", Key=self._key(name))

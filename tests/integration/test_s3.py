@@ -65,17 +65,6 @@ def test_objects_are_what_was_stored(storage: S3Storage, tmp_path: Path) -> None
         storage.read("small")
 
 
-def test_a_copy_is_what_was_stored(storage: S3Storage, tmp_path: Path) -> None:
-    """In parts, too, and with the checksum by which it is verified when it is read."""
-    (tmp_path / "large").write_bytes(LARGE)
-    storage.upload(tmp_path / "large", "large")
-    storage.copy("large", "deep/copy")
-    assert storage.read("deep/copy") == storage.read("large") == LARGE
-    assert s3.client().head_object(Bucket=storage._bucket, Key=storage._key("deep/copy"))["Metadata"]
-    with pytest.raises(FileNotFoundError, match="there is no object s3://"):
-        storage.copy("nowhere", "copy")
-
-
 def test_one_holds_a_lease(storage: S3Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a server without conditional writes, whose clock knows whole seconds: a lease is renewed every second."""
     monkeypatch.setattr(lease, "_SETTLE_SECONDS", 0.1)

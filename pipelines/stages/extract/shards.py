@@ -1,14 +1,13 @@
 """The shards of a stage: which are complete, their plan, their progress, and those of an earlier version that stay.
 
 A directory holds one version of a split, under the fingerprint of all its records. Appended records leave the shards
-before the last one unchanged; the new directory has those under the same names, as links to the same files, on a
-storage as copies that the server makes. A file next to the directories names the newest version.
+before the last one unchanged; the new directory has those under the same names, as links to the same files; on a
+storage it names them where they are. A file next to the directories names the newest version.
 """
 
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,13 +19,12 @@ from pipelines.tracking import Tracker
 from preprocessing.reading import parse_json, reason
 from preprocessing.shards.index import ShardError, read_index, verify_shard
 from preprocessing.storage.address import require_inner_name
-from preprocessing.storage.atomic import write_json_atomic
-from preprocessing.storage.mirror import sidecar_path, table_path
+from preprocessing.storage.atomic import link_atomic, write_json_atomic
+from preprocessing.storage.mirror import REMOVED, sidecar_path, table_path
 from vse_core.digests import sealed, unsealed
 
 log = logging.getLogger(__name__)
 
-_THREADS = 8
 # The path of a file that belongs to a shard besides its sidecar.
 Extra = Callable[[Path], Path]
 
@@ -114,13 +112,15 @@ def reuse_shards(shards: ShardSet, version: Version, extra: Extra | None = None)
     last = _read(mirror.read(record), record)
     if last is not None and last.fingerprint == directory.fingerprint:
         return len(last.taken)
+    mirror.drop(directory.path / REMOVED)
     common: list[str] = []
     if last is not None:
         earlier = replace(directory, fingerprint=require_inner_name(last.fingerprint, str(record), StageError))
         same = [name for name, content in version.contents.items() if last.contents.get(name) == content]
         common = _complete(earlier, same, extra)
         missing = {path.name for path in missing_shards(directory, shards.paths, extra)}
-        _copy(earlier, directory, missing.intersection(common), extra)
+        take = _link if mirror.address is None else _name
+        take(earlier, directory, missing.intersection(common), extra)
     # Before anything is made: the shards of a killed run count as well, if the split grows again before the next start.
     content = {"fingerprint": directory.fingerprint, "contents": dict(version.contents), "taken": common}
     write_json_atomic(record, sealed(content))
@@ -154,19 +154,20 @@ def _complete(earlier: StageDir, names: list[str], extra: Extra | None) -> list[
     return [name for name in names if is_complete(earlier.path / name, earlier.fingerprint, extra)]
 
 
-def _copy(earlier: StageDir, directory: StageDir, names: Collection[str], extra: Extra | None) -> None:
-    sidecars = {sidecar_path(Path(name)).name for name in names}
-    earlier.pull(lambda name: name in sidecars)
+def _name(earlier: StageDir, directory: StageDir, names: Collection[str], extra: Extra | None) -> None:
+    """Have the shards where they are on the storage; their sidecars keep the fingerprint that they were made with."""
+    stored = earlier.mirror.stored(earlier.path).keys()
+    files = {file.name for name in names for file in (*shard_files(Path(name), extra), table_path(Path(name)))}
+    if files:
+        earlier.mirror.share(earlier.path, directory.path, stored & files)
 
-    def copy(name: str) -> None:
-        """Copy one shard; its sidecar, which declares it complete, comes last."""
+
+def _link(earlier: StageDir, directory: StageDir, names: Collection[str], extra: Extra | None) -> None:
+    for name in names:
+        # The sidecar, which declares a shard complete, comes last.
         *files, sidecar = shard_files(directory.path / name, extra)
         table = table_path(directory.path / name)
-        for file in (*files, *([table] if directory.mirror.has(earlier.path / table.name) else [])):
-            directory.mirror.copy(earlier.path / file.name, file)
+        for file in (*files, *([table] if (earlier.path / table.name).is_file() else [])):
+            link_atomic(earlier.path / file.name, file)
         index = replace(read_index(earlier.path / name), fingerprint=directory.fingerprint)
         write_json_atomic(sidecar, index.to_json())
-        directory.mirror.push(sidecar)
-
-    with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(copy, names))

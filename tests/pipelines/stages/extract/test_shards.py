@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ from pipelines.stages.extract.plan import Split
 from pipelines.stages.extract.shards import reuse_shards
 from preprocessing.captions.graph_shards import GraphCounts, counts_path
 from preprocessing.extraction.extract import extract_shard
-from preprocessing.shards.index import verify_shard
+from preprocessing.shards.index import read_index, verify_shard
 from preprocessing.storage.atomic import write_json_atomic
+from preprocessing.storage.base import LocalStorage
 from preprocessing.storage.mirror import sidecar_path, table_path
 from tests.pipelines.stages.extract.test_checks import Numbers
 from vse_core.digests import sealed, unsealed
@@ -71,10 +74,11 @@ def test_what_is_new_alone_is_made(settings: list[str], tmp_path: Path) -> None:
         )
     )
     make(scratch)
+    split.directory.pull()
     for path, expected in zip(split.shards, scratch.shards, strict=True):
-        verify_shard(path, deep=True)
+        # On a storage a sidecar is that of the version which made the shard.
+        assert replace(verify_shard(path, deep=True), fingerprint="") == replace(read_index(expected), fingerprint="")
         assert path.read_bytes() == expected.read_bytes()
-        assert sidecar_path(path).read_bytes() == sidecar_path(expected).read_bytes()
         assert table_path(path).read_bytes() == table_path(expected).read_bytes()
 
 
@@ -115,6 +119,7 @@ def test_what_belongs_to_a_shard_comes_along(settings: list[str]) -> None:
     write_json_atomic(counts, GraphCounts().model_dump())
     split.directory.mirror.push(counts)
     assert reuse_shards(later.shard_set, later.version, counts_path) == 1
+    later.directory.pull()
     assert counts_path(later.shards[1]).read_bytes() == counts.read_bytes()
     assert not later.shards[0].exists()
 
@@ -131,6 +136,58 @@ def test_another_machine_takes_over_on_the_storage(tmp_path: Path) -> None:
     split.directory.pull()
     for path in split.shards:
         verify_shard(path, deep=True)
+
+
+def stored_shards(storage: Path) -> set[str]:
+    return {path.relative_to(storage).as_posix() for path in storage.rglob("shard-*.tar")}
+
+
+def test_versions_name_shards_where_they_are(tmp_path: Path) -> None:
+    """On a storage, where each stays until the last version that names it is removed."""
+    storage = tmp_path / "storage"
+    shared = ["features.shard_size=3", "training.batch_size=4", f"storage.address={storage}"]
+    settings = [*shared, f"work_dir={tmp_path / 'work'}"]
+    assert [grown(settings, images)[0] for images in (7, 10, 13)] == [0, 2, 3]
+    first, second, third = (train_split(loaded(settings, images)) for images in (7, 10, 13))
+    names = [split.directory.path.name for split in (first, second, third)]
+    made = {names[0]: (0, 1, 2), names[1]: (2, 3), names[2]: (3, 4)}
+    every = {f"extract/train/{name}/shard-{number:05d}.tar" for name in made for number in made[name]}
+    assert stored_shards(storage) == every
+
+    mirror = first.directory.mirror
+    mirror.remove(first.directory.path)
+    mirror.remove(second.directory.path)
+    gone = {f"extract/train/{names[0]}/shard-00002.tar", f"extract/train/{names[1]}/shard-00003.tar"}
+    assert stored_shards(storage) == every - gone
+    other = train_split(loaded([*shared, f"work_dir={tmp_path / 'other'}"], 13))
+    other.directory.pull()
+    assert [verify_shard(path, deep=True).count for path in other.shards] == [3, 3, 3, 3, 1]
+
+    mirror.drop(sidecar_path(third.shards[1]), table_path(third.shards[1]), third.shards[1])
+    assert third.missing() == {third.shards[1]}
+    assert make(third) == ["shard-00001.tar"]
+    assert grown(settings, 7) == (2, ["shard-00002.tar"])  # the data are again what they were
+    mirror.remove(third.directory.path)
+    assert stored_shards(storage) == {f"extract/train/{names[0]}/shard-0000{number}.tar" for number in range(3)}
+    mirror.remove(first.directory.path)
+    assert [path.name for path in storage.rglob("*") if path.is_file()] == [next(storage.rglob("newest-*.json")).name]
+
+
+def test_requests_of_a_version_do_not_grow_with_what_it_reuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    for name in ("list", "find", "read", "download", "upload", "delete"):
+        ask = getattr(LocalStorage, name)
+        monkeypatch.setattr(LocalStorage, name, lambda *given, ask=ask, name=name: asked.append(name) or ask(*given))
+    requests = []
+    for images in (30, 300):
+        settings = ["features.shard_size=3", f"work_dir={tmp_path}/{images}", f"storage.address={tmp_path}/s{images}"]
+        grown(settings, images)
+        asked.clear()
+        assert grown(settings, images + 3) == (images // 3, [f"shard-{images // 3:05d}.tar"])
+        split = train_split(loaded(settings, images + 3))
+        split.directory.pull()
+        requests.append(Counter(asked))
+    assert requests[0] == requests[1]
 
 
 def test_a_record_of_shards_elsewhere_is_refused(settings: list[str], tmp_path: Path) -> None:
