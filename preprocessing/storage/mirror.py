@@ -18,7 +18,6 @@ from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import link_atomic, locked, sync_directory, write_json_atomic
 from preprocessing.storage.base import Entry, LocalStorage, StorageError
 from preprocessing.storage.opening import open_storage
-from vse_core.digests import sealed, unsealed
 
 if TYPE_CHECKING:
     from preprocessing.storage.s3 import S3Storage
@@ -286,7 +285,7 @@ class Mirror:
 
     def _list_elsewhere(self, directory: Path, entries: Mapping[str, Entry]) -> None:
         files = {name: (entry.name, entry.bytes) for name, entry in sorted(entries.items())}
-        write_json_atomic(directory / ELSEWHERE, sealed({"files": files}))
+        write_json_atomic(directory / ELSEWHERE, files)
         self.push(directory / ELSEWHERE)
 
     def _find(self, path: Path) -> Entry | None:
@@ -396,7 +395,7 @@ def _read_named(path: Path, where: str, _state: tuple[int, int]) -> dict[str, En
 def _named(data: bytes, where: str) -> dict[str, Entry]:
     """Read a list of files that lie elsewhere."""
     with damage_as(StorageError, where, "remove that folder there, and run what makes it again"):
-        files = unsealed(parse_json(data), Path(where))["files"]
+        files = dict(parse_json(data))
         return {
             name: Entry(require_inner_name(there, where, StorageError), int(size), "")
             for name, (there, size) in files.items()
