@@ -74,7 +74,6 @@ class ShardReader:
         self.is_image_files = feature in FILES
         self.is_streamed = pin is not None
         self.index = SplitIndex.read(self.directory, feature, are_here=pin is None) if index is None else index
-        self.fingerprint = self.index.fingerprint
         self.caption_starts = self.index.caption_starts
         self.num_captions = int(self.caption_starts[-1])
         self._pin: Pin = pin or (lambda _: contextlib.nullcontext())

@@ -24,6 +24,7 @@ from preprocessing.shards.index import (
 )
 from preprocessing.shards.open_shards import TarFile
 from preprocessing.storage.atomic import open_atomic, write_json_atomic
+from preprocessing.storage.mirror import named_elsewhere
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -55,7 +56,6 @@ class SplitIndex:
 
     Attributes:
         tars: of all shards, by number.
-        fingerprint: of the shards.
         first_images: number of each shard's first image, then that of all images, int64 (S + 1,).
         caption_starts: flat number of each image's first caption, then that of all captions, int64 (I + 1,).
         places: offsets and sizes of the members, int64 (2, I).
@@ -63,7 +63,6 @@ class SplitIndex:
     """
 
     tars: Sequence[TarFile]
-    fingerprint: str
     first_images: npt.NDArray[np.int64]
     caption_starts: npt.NDArray[np.int64]
     places: npt.NDArray[np.int64]
@@ -76,21 +75,21 @@ class SplitIndex:
         ShardError if a shard is missing, incomplete, of another fingerprint or without the feature.
         """
         member = feature if feature in FILES else f"{feature}.npy"
-        tars, fingerprints, counts, places, checksums = [], [], [], [], []
+        tars, counts, places, checksums = [], [], [], []
+        own: ShardIndex | None = None
+        named = named_elsewhere(directory)
         for path in shard_paths(directory):
             index = verify_shard(path, deep=False) if are_here else read_index(path)
             tars.append(TarFile(path, index.bytes, index.sha256))
-            fingerprints.append(index.fingerprint)
-            if fingerprints[0] != index.fingerprint:
-                raise ShardError(
-                    f"{path} comes from another run than {tars[0].path.name}; delete the older, extract again"
-                )
+            if path.name not in named:  # else it is an earlier version's
+                own = own or index
+                if own.fingerprint != index.fingerprint:
+                    raise ShardError(f"{path} comes from another run than {own.shard}; delete the older, extract again")
             counts.append(np.array(index.caption_counts, dtype=np.int64))
             places.append(member_places(path, index, member))
             checksums.append(np.array(member_table(path, index, member).checksum, dtype=np.uint64))
         return cls(
             tars,
-            fingerprints[0],
             _starts([len(each) for each in counts]),
             _starts(np.concatenate(counts)),
             np.concatenate(places, axis=1),
@@ -101,7 +100,7 @@ class SplitIndex:
         """Write the arrays and the shards' sizes and hashes into a directory."""
         save_fields(self, directory)
         tars = [[tar.bytes, tar.sha256] for tar in self.tars]
-        write_json_atomic(directory / _SHARDS, {"fingerprint": self.fingerprint, "tars": tars})
+        write_json_atomic(directory / _SHARDS, {"tars": tars})
 
     @classmethod
     def load(cls, directory: Path, shards: Path, are_here: bool) -> Self:
@@ -114,7 +113,7 @@ class SplitIndex:
             tars = [TarFile(shard_path(shards, number), *tar) for number, tar in enumerate(content["tars"])]
             for tar in tars if are_here else []:
                 check_size(tar.path, tar.bytes)
-            return cls(tars, content["fingerprint"], **map_fields(cls, directory, "tars", "fingerprint"))
+            return cls(tars, **map_fields(cls, directory, "tars"))
 
 
 def save_fields(table: DataclassInstance, directory: Path) -> None:

@@ -121,12 +121,10 @@ class Mirror:
     def elsewhere(self, directory: Path) -> dict[str, Entry]:
         """Return the files of a directory that lie in another one, by their names here."""
         path = directory / ELSEWHERE
-        here = path.stat() if path.is_file() else None
-        data = self.read(path) if here is None else None
-        where = self.root if self.address is None else self.address
-        if here is not None:
-            return _read_named(path, f"{where}/{self._name(path)}", (here.st_mtime_ns, here.st_size))
-        return {} if data is None else _named(data, f"{where}/{self._name(path)}")
+        if path.is_file():
+            return named_elsewhere(directory)
+        data = self.read(path)
+        return {} if data is None else _named(data, f"{self.address}/{self._name(path)}")
 
     def push_missing(self, directory: Path, names: Iterable[str]) -> None:
         """Copy those files of a directory that are here and that the storage lacks or has in another size."""
@@ -387,9 +385,17 @@ class Mirror:
 NO_MIRROR = Mirror()
 
 
+def named_elsewhere(directory: Path) -> dict[str, Entry]:
+    """Return the files of a directory that lie in another one, by its list on this machine; raises StorageError."""
+    path = directory / ELSEWHERE
+    if not path.is_file():
+        return {}
+    return _read_named(path, path.stat().st_mtime_ns)
+
+
 @lru_cache(maxsize=8)
-def _read_named(path: Path, where: str, _state: tuple[int, int]) -> dict[str, Entry]:
-    return _named(path.read_bytes(), where)
+def _read_named(path: Path, _changed: int) -> dict[str, Entry]:
+    return _named(path.read_bytes(), str(path))
 
 
 def _named(data: bytes, where: str) -> dict[str, Entry]:

@@ -20,7 +20,7 @@ from preprocessing.reading import parse_json, reason
 from preprocessing.shards.index import ShardError, read_index, verify_shard
 from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import link_atomic, write_json_atomic
-from preprocessing.storage.mirror import REMOVED, sidecar_path, table_path
+from preprocessing.storage.mirror import REMOVED, named_elsewhere, sidecar_path, table_path
 from vse_core.digests import sealed, unsealed
 
 log = logging.getLogger(__name__)
@@ -74,9 +74,13 @@ def shard_files(shard: Path, extra: Extra | None = None) -> tuple[Path, ...]:
 
 
 def is_complete(shard: Path, expected: str, extra: Extra | None = None) -> bool:
-    """Return whether a shard is here as its sidecar describes it, and of the inputs with this fingerprint."""
+    """Return whether a shard is here as its sidecar describes it, and of the inputs with this fingerprint.
+
+    One that is named in its folder and lies in an earlier version's has that one's fingerprint.
+    """
     try:
-        return verify_shard(shard, deep=False).fingerprint == expected and (extra is None or extra(shard).is_file())
+        is_own = verify_shard(shard, deep=False).fingerprint == expected
+        return (is_own or shard.name in named_elsewhere(shard.parent)) and (extra is None or extra(shard).is_file())
     except ShardError:
         return False
 

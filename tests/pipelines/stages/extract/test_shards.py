@@ -18,6 +18,7 @@ from pipelines.stages.extract.shards import reuse_shards
 from preprocessing.captions.graph_shards import GraphCounts, counts_path
 from preprocessing.extraction.extract import extract_shard
 from preprocessing.shards.index import read_index, verify_shard
+from preprocessing.shards.reader import ShardReader
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.base import LocalStorage
 from preprocessing.storage.mirror import sidecar_path, table_path
@@ -162,6 +163,11 @@ def test_versions_name_shards_where_they_are(tmp_path: Path) -> None:
     other = train_split(loaded([*shared, f"work_dir={tmp_path / 'other'}"], 13))
     other.directory.pull()
     assert [verify_shard(path, deep=True).count for path in other.shards] == [3, 3, 3, 3, 1]
+    assert len(ShardReader(other.directory.path, "grid")) == 13
+    without = train_split(
+        load_config(None, [*settings[:2], f"work_dir={tmp_path / 'other'}", "dataset.images={train: 13, dev: 4}"])
+    )
+    assert not without.missing()
 
     mirror.drop(sidecar_path(third.shards[1]), table_path(third.shards[1]), third.shards[1])
     assert third.missing() == {third.shards[1]}
