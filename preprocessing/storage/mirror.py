@@ -287,11 +287,12 @@ class Mirror:
         self.push(directory / ELSEWHERE)
 
     def _find(self, path: Path) -> Entry | None:
-        """Return what the storage has of a file, in its folder or elsewhere."""
+        """Return what the storage has of a file, in its folder or elsewhere, as a list on this machine says."""
+        if path.name in (named := named_elsewhere(path.parent)):
+            return named[path.name]
         found = self._storage.find(self._name(path))
         if found is None and path.name.startswith(_SHARD):
-            named = self.elsewhere(path.parent).get(path.name)
-            found = None if named is None else self._storage.find(named.name)
+            return self.elsewhere(path.parent).get(path.name)
         return found
 
     def _entries(self, directory: Path) -> dict[str, Entry]:
@@ -374,7 +375,8 @@ class Mirror:
             locked(lock_file(self.root, path.parent, _IN_USE), alone),
             locked(path, alone, os.O_RDWR),
         ):
-            entry = self._find(path)
+            named = named_elsewhere(path.parent).get(path.name)
+            entry = self._storage.find(self._name(path) if named is None else named.name)
             if entry is not None and entry.bytes == size:
                 path.unlink(missing_ok=True)
                 return True

@@ -193,6 +193,8 @@ def test_requests_of_a_version_do_not_grow_with_what_it_reuses(tmp_path: Path, m
         split = train_split(loaded(settings, images + 3))
         split.directory.pull()
         requests.append(Counter(asked))
+        with split.directory.mirror.pinned_shard(split.shards[0]):
+            assert Counter(asked) == requests[-1]
     assert requests[0] == requests[1]
 
 
