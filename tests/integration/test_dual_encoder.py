@@ -20,6 +20,7 @@ from preprocessing.datasets import build_dataset
 from preprocessing.features.images import image_bytes, load_image
 from tests.dual_encoders import SIDE, write_dual_encoder
 from tests.integration.test_serve import ask
+from tests.pipelines.registry.test_open_clip import write
 from tests.pipelines.serving.bad_requests import FORM, form
 from tests.ports import free_port
 
@@ -29,8 +30,14 @@ NAME = "clip-scenes"
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+# By the library of the weights.
+RATES = {"clip": 0.01, "open_clip": 0.001}
+
+
+@pytest.fixture(scope="module", params=RATES)
+def weights(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if request.param == "open_clip":
+        return write(tmp_path_factory.mktemp("weights") / "open_clip", "clip")
     records = build_dataset("scenes", seed=0, images={"train": 200}).records("train")
     texts = [caption.text for record in records for caption in record.captions]
     return write_dual_encoder(tmp_path_factory.mktemp("weights") / "clip", "clip", texts)
@@ -51,11 +58,12 @@ def vse(verb: str, *arguments: str) -> str:
 
 def configured(weights: Path, *settings: str) -> list[str]:
     """The arguments of a run on scenes."""
-    config = weights.parent / "clip.yaml"
+    config, rate = weights.parent / "clip.yaml", RATES[weights.name]
     config.write_text(
         f"name: {NAME}\npreset: dual_encoder\nmodel: {{weights: {weights}}}\n"
         "dataset: {format: scenes, seed: 0, images: {train: 200, dev: 50}}\n"
-        "features: {extractor: images, shard_size: 50}\ntraining: {batch_size: 40, log_steps: 1}\n"
+        "features: {extractor: images, shard_size: 50}\n"
+        f"training: {{batch_size: 40, log_steps: 1, learning_rate: {rate}}}\n"
     )
     return ["--config", str(config), *(f"--set={setting}" for setting in settings)]
 
@@ -64,7 +72,6 @@ def configured(weights: Path, *settings: str) -> list[str]:
 LORA = (
     "model.lora={rank: 8}",
     "training.epochs=14",
-    "training.learning_rate=0.01",
     "loss.temperature=0.05",
 )
 
@@ -121,9 +128,10 @@ def test_from_zero_shot_to_a_service_and_out(weights: Path, work_dir: Path, tmp_
     print(f"RSUM {zero_shot:.1f} -> {fine_tuned:.1f}; ONNX {max(differences):.1e}")
 
 
-@pytest.mark.parametrize("lora", [False, True], ids=["whole", "lora"])
-def test_two_processes_fine_tune_as_one(weights: Path, work_dir: Path, tmp_path: Path, lora: bool) -> None:
-    more = LORA if lora else LORA[1:]
+@pytest.mark.parametrize(
+    "more", [LORA[1:], LORA, (*LORA[1:], "training.parallelism=fsdp2")], ids=["whole", "lora", "sharded"]
+)
+def test_two_processes_fine_tune_as_one(weights: Path, work_dir: Path, tmp_path: Path, more: tuple[str, ...]) -> None:
     losses = []
     for workers in (1, 2):
         own = tmp_path / str(workers)
