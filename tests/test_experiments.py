@@ -113,7 +113,7 @@ def write_published_features(folder: Path, largest: int) -> None:
 def write_karpathy(path: Path, images: dict[str, int], largest: int) -> None:
     """One of Karpathy's files."""
     entries = [
-        {"split": split, "imgid": number, "filename": f"{split}{number}.jpg"}
+        {"split": split, "imgid": number, "cocoid": number, "filename": f"{split}{number}.jpg"}
         for split, count in images.items()
         for number in range(FIRST_ID[split.replace("val", "dev")], 10**6)[:count][:largest]
     ]
@@ -121,6 +121,10 @@ def write_karpathy(path: Path, images: dict[str, int], largest: int) -> None:
         texts = captions_of(entry["imgid"])
         entry["sentences"] = [{"sentid": 5 * entry["imgid"] + n, "raw": text} for n, text in enumerate(texts)]
     path.write_text(json.dumps({"images": entries}))
+    (path.parent / "annotations").mkdir()
+    labels = [{"image_id": entry["cocoid"], "category_id": 1} for entry in entries]
+    objects = {"categories": [{"id": 1, "name": "dog"}], "annotations": labels}
+    (path.parent / "annotations" / "instances_val2014.json").write_text(json.dumps(objects))
 
 
 def write_data(folder: Path, largest: int = 10**6) -> None:
