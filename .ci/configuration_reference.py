@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from pipelines.config import PipelineConfig
 from pipelines.config.layers import merged, preset_layers
+from pipelines.schema.fields import default_storage
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
@@ -83,6 +84,8 @@ def default_text(name: str, field: FieldInfo, schema: dict[str, Any], preset: ob
         return f"*{json.dumps(preset[name])}*"
     if name == "work_dir":
         return "`$VSE_WORK_DIR`, else `~/vse-work`"
+    if field.default_factory is default_storage:
+        return "`$VSE_STORAGE`, else none"
     if field.is_required() or models_in(field.annotation):
         return ""
     default = schema.get("default", field.default)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,11 +31,12 @@ from pipelines.schema.fields import (
     Int,
     Strict,
     absolute,
+    default_storage,
     default_work_dir,
+    storage_overlap,
     without_secret,
 )
 from pipelines.schema.variants import Named, Variants
-from preprocessing.storage.address import is_s3
 from preprocessing.storage.mirror import Mirror
 from preprocessing.storage.redaction import SecretAddress, secrets_in
 
@@ -83,7 +83,8 @@ class StorageConfig(Strict):
     """
 
     address: Address | None = Field(
-        None, description="s3://bucket/folder, or a folder that all machines see; by default work_dir is all there is"
+        default_factory=default_storage,
+        description="s3://bucket/folder, or a folder that all machines see; null: work_dir is all there is",
     )
     cache_gb: Float | None = Field(
         None, gt=0, description="10^9 bytes of shards that a machine keeps in work_dir, those used last; by default all"
@@ -194,7 +195,9 @@ class PipelineConfig(Strict):
     training: TrainingConfig = Field(description="optimisation, workers, checkpoints")
     evaluation: EvaluationConfig = Field(EvaluationConfig(), description="split, protocols, intervals")
     index: IndexConfig = Field(IndexConfig(), description="index of the gallery")
-    storage: StorageConfig = Field(StorageConfig(), description="copies of the outputs, on S3 or another disk")
+    storage: StorageConfig = Field(
+        default_factory=StorageConfig, description="copies of the outputs, on S3 or another disk"
+    )
     tracking: TrackingConfig = Field(TrackingConfig(), description="MLflow")
     registry: RegistryConfig = Field(RegistryConfig(), description="registered model")
     retrain: RetrainConfig = Field(RetrainConfig(), description="retraining on a schedule")
@@ -270,15 +273,8 @@ class PipelineConfig(Strict):
         yield from self._feature_misfits()
 
     def _storage_misfits(self) -> Iterator[str]:
-        address = self.storage.address
-        if address is None or is_s3(address):
-            return
-        storage, work_dir = Path(os.path.realpath(address)), Path(os.path.realpath(self.work_dir))
-        if storage.is_relative_to(work_dir) or work_dir.is_relative_to(storage):
-            yield (
-                f"storage.address: {address} and work_dir {self.work_dir} are one folder, or one lies in the other: "
-                "making room in work_dir would delete the only copies; name folders that lie apart"
-            )
+        if overlap := storage_overlap(self.storage.address, self.work_dir):
+            yield f"storage.address: {overlap}"
 
     def _kind_misfits(self) -> Iterator[str]:
         loss, text = self.loss.name, self.model.text.name

@@ -14,7 +14,7 @@ from pipelines.inference.feature_check import write_feature_key
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.stage import MANIFEST, StageDir, StageError, fingerprint
 from pipelines.schema.encoders import DUAL_ENCODER
-from pipelines.schema.fields import default_work_dir
+from pipelines.schema.fields import default_mirror
 from pipelines.schema.weights import PRETRAINED
 from pipelines.stages.preflight import check_model
 from pipelines.stages.train.plan import model_content
@@ -47,13 +47,17 @@ def pin_pretrained(reference: str) -> str:
 
 
 def find_pretrained(pinned: str) -> Path:
-    """Return the bundle of `hf:NAME@DIGITS`; it is saved again if the work directory does not have it any more.
+    """Return the bundle of `hf:NAME@DIGITS`, from the storage if that alone has it; else it is saved again.
 
     Raises StageError if the weights have become other ones, and as `save_pretrained`.
     """
     match = _PINNED.fullmatch(pinned)
     assert match is not None, pinned
-    bundle = default_work_dir() / NAME / match["digits"]
+    mirror = default_mirror()
+    bundle = mirror.root / NAME / match["digits"]
+    if not (bundle / MANIFEST).is_file() and mirror.has(bundle / MANIFEST):
+        mirror.pull(bundle, lambda name: name != MANIFEST)
+        mirror.pull_file(bundle / MANIFEST)
     if not (bundle / MANIFEST).is_file() and (found := pin_pretrained(f"{PRETRAINED}{match['weights']}")) != pinned:
         raise StageError(f"{pinned} is not in {bundle.parent} any more, and is now {found}: index the images again")
     return bundle

@@ -20,8 +20,10 @@ from pipelines.retrieval.image_gallery import newer_model
 from pipelines.retrieval.options import Kind, Target, default_tracking_uri
 from pipelines.retrieval.search_model import SearchError, SearchModel, load_search_model
 from pipelines.runtime.cli import console
+from pipelines.runtime.commands import command
 from pipelines.runtime.progress import progress_bar
 from preprocessing.plain_text import csv_cells
+from preprocessing.storage.address import is_s3
 from preprocessing.storage.atomic import open_atomic
 
 # Queries embedded at a time; images are decoded, too.
@@ -67,6 +69,11 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
     console().print(_shown(row, name))
     if warning:
         console(stderr=True).print(warning, soft_wrap=True)
+    absent = sum(_is_absent(hit.image_uri) for hit in hits) if model.thumbnails else 0
+    if absent:
+        page = command("serve", "--gallery", name)
+        told = f"{absent} of {len(hits)} images are not on this machine, but where they were indexed, or gone"
+        console(stderr=True).print(f"{told}: {page} shows small copies of them", soft_wrap=True)
     if not hits:
         least = f" with a confidence of {options.min_confidence:.0%} or more" if options.min_confidence else ""
         return f"There is no hit{least}{f' where {options.where}' if options.where else ''}."
@@ -74,6 +81,10 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
         return ""
     options.output.write_bytes(contact_sheet(f"Search in the gallery of {name}", [row]))
     return f"Contact sheet: {options.output}"
+
+
+def _is_absent(uri: str | None) -> bool:
+    return uri is not None and not is_s3(uri) and not Path(uri).exists()
 
 
 def _shown(row: SheetRow, name: str) -> Table:

@@ -1,9 +1,9 @@
 """The gallery of somebody's images, without captions: a parquet of ids and vectors, and its FAISS index.
 
 A gallery's folder holds `gallery.json`, `skipped.csv`, and one numbered folder with `images.parquet`, the index,
-`metadata.parquet` (columns) if the images are those of a table, and their digests. An update writes the next number and
-then names it in `gallery.json`, so that a killed one changes nothing. `parts` are the images that an unfinished update
-has embedded; `thumbnails` are small JPEG files for the page.
+`metadata.parquet` (columns) if the images are those of a table, and their digests. An update writes the next number,
+followed by digits of the digests' own, and then names it in `gallery.json`, so that a killed one changes nothing.
+`parts` are the images that an unfinished update has embedded; `thumbnails` are small JPEG files for the page.
 
 B images, K views, D embedding.
 """
@@ -22,21 +22,20 @@ from pipelines.registry.models import CORRECTION, newer_version, unpinned
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.faiss_index import Facts, GalleryIndex
 from pipelines.retrieval.gallery import METADATA, Biases, Gallery, GalleryError, read_columns
+from pipelines.retrieval.gallery_storage import STATE, THUMBNAILS, mirror_of, publish_state, refresh
 from pipelines.retrieval.image_files import ImageFile
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import content_digest, fingerprint
 from preprocessing.datasets.record import Record
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage.atomic import open_atomic, write_json_atomic
-from vse_core.digests import DIGESTS, check_digests, sealed, unsealed, write_digests
+from preprocessing.storage.atomic import open_atomic
+from vse_core.digests import DIGESTS, check_digests, file_digest, unsealed, write_digests
 
-STATE = "gallery.json"
 TABLE = "images.parquet"
 VECTORS = "vectors"
 # The column of what hub correction subtracts; galleries of models without it have none.
 BIAS = "bias"
 PARTS = "parts"
-THUMBNAILS = "thumbnails"
 
 
 class Embedded(NamedTuple):
@@ -51,8 +50,10 @@ class Embedded(NamedTuple):
 def read_state(folder: Path) -> dict[str, Any] | None:
     """Return `gallery.json`: model (NAME/VERSION), images, origin, current folder, a compression if there is one.
 
-    None if the folder holds no gallery.
+    It names its storage if that has the gallery too, and is then as new as there (see `refresh`). None if the folder
+    holds no gallery.
     """
+    refresh(folder)
     if not (folder / STATE).is_file():
         return None
     remedy = f"remove it ({command('index', '--name', folder.name, '--delete')}) and index its images again"
@@ -62,11 +63,6 @@ def read_state(folder: Path) -> dict[str, Any] | None:
         if missing:
             raise ValueError(f"it has no {', '.join(sorted(missing))}")
         return state
-
-
-def write_state(folder: Path, state: dict[str, Any]) -> None:
-    """Write `gallery.json`, in the format of this version."""
-    write_json_atomic(folder / STATE, sealed(state))
 
 
 def newer_model(folder: Path, tracking_uri: str) -> str:
@@ -114,8 +110,8 @@ def publish(
 
     `metadata` has a row for each one of the table. Raises GalleryError if the gallery cannot be compressed.
     """
-    number = f"{int(state['current'] or 0) + 1:06d}"
-    directory = folder / number
+    number = int((state["current"] or "0").partition("-")[0]) + 1
+    directory = folder / ".making"
     shutil.rmtree(directory, ignore_errors=True)  # of an update that was killed
     write_table(directory / TABLE, table)
     gallery = gallery_of(table)
@@ -125,11 +121,14 @@ def publish(
     if metadata is not None:
         write_table(directory / METADATA, metadata)
     write_digests(directory, TABLE, *([METADATA] if metadata is not None else []))
-    write_state(folder, {**state, "current": number})
+    current = f"{number:06d}-{file_digest(directory / DIGESTS)[:8]}"
+    shutil.rmtree(folder / current, ignore_errors=True)
+    directory.rename(folder / current)
+    shown = set(thumbnails(folder, table).values())
+    publish_state(folder, {**state, "current": current, "storage": mirror_of(folder).address}, shown)
     for other in folder.iterdir():
-        if other.is_dir() and other.name not in (number, THUMBNAILS):
+        if other.is_dir() and other.name not in (current, THUMBNAILS):
             shutil.rmtree(other, ignore_errors=True)
-    shown = set(_thumbnails(folder, table).values())
     for path in (folder / THUMBNAILS).glob("*/*"):
         if path not in shown:
             path.unlink()
@@ -160,7 +159,7 @@ def load_image_gallery(
     directory = folder / state["current"]
     table = load_table(folder, state, with_vectors=False)
     index = GalleryIndex.load(directory, _origin(state, directory))
-    return gallery_of(table, read_columns(directory)), index, _thumbnails(folder, table)
+    return gallery_of(table, read_columns(directory)), index, thumbnails(folder, table)
 
 
 def image_files(table: pa.Table) -> list[ImageFile]:
@@ -168,7 +167,8 @@ def image_files(table: pa.Table) -> list[ImageFile]:
     return [ImageFile(**row) for row in table.select(ImageFile._fields).to_pylist()]
 
 
-def _thumbnails(folder: Path, table: pa.Table) -> dict[str, Path]:
+def thumbnails(folder: Path, table: pa.Table) -> dict[str, Path]:
+    """Return the thumbnails of rows by the ids of their images."""
     return {file.image_id: _thumbnail(folder, file) for file in image_files(table)}
 
 

@@ -1,7 +1,6 @@
 """The update of a gallery of images without captions: new and changed ones are embedded, and gone ones removed."""
 
 import argparse
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,22 @@ import pyarrow.parquet
 from safetensors import safe_open
 
 from pipelines.registry.models import CORRECTION, find_bundle
-from pipelines.retrieval import image_gallery
+from pipelines.registry.pretrained import NAME as PRETRAINED
+from pipelines.retrieval import gallery_storage, image_gallery
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.embed_images import Skipped, embed_images
 from pipelines.retrieval.gallery import EMBEDDINGS, GalleryError, read_columns
+from pipelines.retrieval.gallery_storage import GALLERIES, SKIPPED, STATE, mirror_of, publish_state
 from pipelines.retrieval.image_files import IMAGE, ImageFile, list_images, read_metadata, rows_of
 from pipelines.retrieval.options import default_tracking_uri
 from pipelines.runtime.cli import say
 from pipelines.runtime.commands import command
 from pipelines.runtime.lock import exclusive
-from pipelines.runtime.stage import StageError, disk_errors, fingerprint
+from pipelines.runtime.stage import MANIFEST, StageError, disk_errors, fingerprint
 from pipelines.schema.compression import Compression
 from preprocessing.datasets.table import read_columns as read_table_columns
 from preprocessing.storage.mirror import Mirror
 
-_REPORT = "skipped.csv"
 _SKIPPED = pa.schema(dict.fromkeys(Skipped._fields, pa.string()))
 
 
@@ -39,16 +39,19 @@ def index_images(options: argparse.Namespace) -> None:
     if options.dry_run:
         run(folder, options)
         return
-    with exclusive(Mirror(folder.parents[1]), folder), disk_errors("index", folder):
+    with exclusive(mirror_of(folder), folder), disk_errors("index", folder):
         run(folder, options)
 
 
 def _delete(folder: Path, options: argparse.Namespace) -> None:
-    if not (folder / image_gallery.STATE).is_file():
-        raise StageError(f"there is no gallery {folder.name!r} in {folder.parent}")
-    say(f"{folder.name}: {folder} {'would be' if options.dry_run else 'is'} deleted; the images stay")
+    mirror = mirror_of(folder)
+    stored = f" and {mirror.address}/{GALLERIES}" if mirror.address else ""
+    if not (folder / STATE).is_file() and not mirror.has(folder / STATE):
+        raise StageError(f"there is no gallery {folder.name!r} in {folder.parent}{stored}")
+    done = "would be" if options.dry_run else "is"
+    say(f"{folder.name}: {folder}{stored and f'{stored}/{folder.name}'} {done} deleted; the images stay")
     if not options.dry_run:
-        shutil.rmtree(folder)
+        gallery_storage.delete(mirror, folder)
 
 
 def _update(folder: Path, options: argparse.Namespace) -> None:
@@ -64,6 +67,10 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
     tracking_uri = options.tracking_uri or default_tracking_uri()
     model, bundle = find_bundle(reference, tracking_uri)
     state = {**found, "model": model, "images": images, "origin": image_gallery.bundle_origin(bundle)}
+    if (mirror := mirror_of(folder)).address:
+        state["storage"] = mirror.address
+        if not options.dry_run:
+            _push_model(mirror, bundle)
     if options.compress:
         state["compression"] = None if options.compress == "none" else options.compress
     files, others = list_images(images)
@@ -82,8 +89,8 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
     )
     if published is not None and not (parts.exists() or todo or removed or is_new):
         say(f"{folder.name}: up to date{'' if options.dry_run else _listed(folder, skipped)}")
-        if state != found and not options.dry_run:  # the same model under another version
-            image_gallery.write_state(folder, state)
+        if state != found and not options.dry_run:  # the same model under another version, or another storage
+            publish_state(folder, state, image_gallery.thumbnails(folder, published).values())
     elif not options.dry_run:
         tables, refused = embed_images(todo, bundle, images, folder, parts, options.actors or 1)
         listed = _listed(folder, skipped + refused)
@@ -104,6 +111,13 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
         say(f"page: {command('serve', '--gallery', folder.name)}")
     if not options.model and (newer := image_gallery.newer_model(folder, tracking_uri)):
         say(newer)
+
+
+def _push_model(mirror: Mirror, bundle: Path) -> None:
+    """Copy a pretrained model that was saved before there was a storage, its manifest last."""
+    if bundle.parent == mirror.root / PRETRAINED and not mirror.has(bundle / MANIFEST):
+        mirror.push(*(path for path in bundle.rglob("*") if path.is_file() and path != bundle / MANIFEST))
+        mirror.push(bundle / MANIFEST)
 
 
 def _require_compressible(name: str | None, bundle: Path, bank: Correction | None, images: int) -> None:
@@ -171,14 +185,14 @@ def _listed(folder: Path, skipped: Sequence[Skipped]) -> str:
     """Write the list of skipped images; return what is said of it."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = pa.Table.from_pylist([each._asdict() for each in sorted(skipped)], _SKIPPED)
-    pyarrow.csv.write_csv(rows, folder / _REPORT)
-    return f", {len(skipped):,} skipped (reasons: {folder / _REPORT})" if skipped else ""
+    pyarrow.csv.write_csv(rows, folder / SKIPPED)
+    return f", {len(skipped):,} skipped (reasons: {folder / SKIPPED})" if skipped else ""
 
 
 def _read_skipped(folder: Path) -> dict[tuple[str, str], str]:
     """Return why the last update has skipped images, by image and version; nothing of an earlier release's list."""
     try:
-        images, versions, reasons = read_table_columns(folder / _REPORT, Skipped._fields)
+        images, versions, reasons = read_table_columns(folder / SKIPPED, Skipped._fields)
     except ValueError:
         return {}
     return dict(zip(zip(images, versions, strict=True), reasons, strict=True))

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
+from pipelines.retrieval.gallery_storage import GALLERIES, STATE, mirror_of, refresh
 from pipelines.runtime.commands import command
 from pipelines.schema.fields import default_work_dir
 from preprocessing.storage.redaction import SecretAddress
@@ -44,13 +45,15 @@ def gallery_folder(name: str) -> Path:
         raise argparse.ArgumentTypeError(
             f"{name[:99]!r} cannot name a gallery: use at most 100 letters, digits, '_', '-' and '.'"
         )
-    return default_work_dir() / "galleries" / name
+    return default_work_dir() / GALLERIES / name
 
 
 def _existing(name: str) -> str:
     folder = gallery_folder(name)
-    if not folder.is_dir():
+    refresh(folder)
+    if not (folder / STATE).is_file():
+        stored = f" and none in {address}" if (address := mirror_of(folder).address) else ""
         known = ", ".join(sorted(path.name for path in folder.parent.glob("[!.]*"))) or "none yet"
         made = command("index", "--images", "FOLDER", "--name", name)
-        raise argparse.ArgumentTypeError(f"no gallery {name!r} in {folder.parent} ({known}); {made} makes it")
+        raise argparse.ArgumentTypeError(f"no gallery {name!r} in {folder.parent} ({known}){stored}; {made} makes it")
     return str(folder)

@@ -124,6 +124,9 @@ class SearchModel:
         """Return an image of the gallery as a query (1, V, D); QueryError if it has to be read again and cannot be."""
         if self.gallery.images_BKD.shape[-1]:
             return self.gallery.images_BKD[[image]]
+        index = self.index.images
+        if not index.facts.compression:
+            return index.kept_items(torch.tensor([image]))[..., : index.facts.dim]
         return self.embedder.embed_images([self.gallery.records[image].image_uri])
 
     def find(

@@ -13,7 +13,9 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 from yaml.representer import SafeRepresenter
 
+from pipelines.schema.error import ConfigError
 from preprocessing.storage.address import is_s3, split_s3
+from preprocessing.storage.mirror import Mirror
 from preprocessing.storage.redaction import secrets_in
 
 Number = TypeVar("Number", int, float)
@@ -100,6 +102,35 @@ def absolute(path: Path) -> Path:
 def default_work_dir() -> Path:
     """Return the work directory of commands and configurations that name none."""
     return absolute(Path(os.environ.get("VSE_WORK_DIR") or "~/vse-work"))
+
+
+def default_storage() -> str | None:
+    """Return the storage of commands and configurations that name none; ConfigError if it is not an address."""
+    try:
+        return local_or_s3(os.environ["VSE_STORAGE"]) if os.environ.get("VSE_STORAGE") else None
+    except ValueError as error:
+        raise ConfigError(f"VSE_STORAGE {error}") from None
+
+
+def default_mirror() -> Mirror:
+    """Return the work directory of commands without a configuration, with its storage; raises ConfigError."""
+    mirror = Mirror(default_work_dir(), default_storage())
+    if overlap := storage_overlap(mirror.address, mirror.root):
+        raise ConfigError(f"VSE_STORAGE: {overlap}")
+    return mirror
+
+
+def storage_overlap(address: str | None, work_dir: Path) -> str:
+    """Return why a storage cannot be that of a work directory, "" if it can: one folder of this machine is in both."""
+    if address is None or is_s3(address):
+        return ""
+    storage, work = (Path(os.path.realpath(path)) for path in (address, work_dir))
+    if not (storage.is_relative_to(work) or work.is_relative_to(storage)):
+        return ""
+    return (
+        f"{address} and work_dir {work_dir} are one folder, or one lies in the other: "
+        "making room in work_dir would delete the only copies; name folders that lie apart"
+    )
 
 
 def without_secret(address: str) -> str:

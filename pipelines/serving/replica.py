@@ -17,6 +17,7 @@ from torch import Tensor
 from pipelines.inference.embedder import QueryError
 from pipelines.registry.in_use import in_use
 from pipelines.retrieval.filters import column_types
+from pipelines.retrieval.gallery_storage import read_thumbnail
 from pipelines.retrieval.hits import Hit
 from pipelines.retrieval.image_gallery import read_state
 from pipelines.retrieval.options import Kind, Target
@@ -222,14 +223,15 @@ class SearchReplica:
     def _image(self, image_id: str, is_full: bool = False) -> bytes:
         uri = self._uri(image_id)
         if not is_full:
-            with suppress(KeyError, OSError):  # a model's gallery keeps none, and one's own may have lost it
-                return self._model.thumbnails[image_id].read_bytes()
+            with suppress(KeyError, OSError, StorageError):  # a model's gallery keeps none, one's own may have lost it
+                return read_thumbnail(self._model.thumbnails[image_id])
         try:
             image = load_image(uri)
             return image_bytes(image, "JPEG", quality=90) if is_full else thumbnail(image)
         except (ImageError, StorageError) as error:
             # The message may name a path or an address.
-            raise RequestError(404, "the image of this id cannot be read") from error
+            shown = "; this is the gallery's thumbnail of it" if is_full and image_id in self._model.thumbnails else ""
+            raise RequestError(404, f"the image of this id cannot be read on this machine{shown}") from error
 
 
 class _Together:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.registry.models import current_version, newer_version
-from pipelines.retrieval.image_gallery import STATE, newer_model, read_state
+from pipelines.retrieval.gallery_storage import STATE
+from pipelines.retrieval.image_gallery import newer_model, read_state
 from pipelines.runtime.cli import say
 from pipelines.runtime.stage import StageError
 from pipelines.schema.weights import PRETRAINED

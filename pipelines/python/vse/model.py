@@ -16,6 +16,7 @@ from PIL.Image import Image
 
 from pipelines.inference.embedder import Embedder
 from pipelines.registry.models import find_bundle
+from pipelines.retrieval.gallery_storage import GALLERIES
 from pipelines.retrieval.hits import Hit
 from pipelines.retrieval.image_gallery import read_state
 from pipelines.retrieval.index import main as index_command
@@ -42,7 +43,7 @@ def load(reference: str | Path, tracking_uri: str | None = None) -> Model:
         pipelines.runtime.stage.StageError: the model does not exist, or cannot be loaded; the message says why.
     """
     name, uri = str(reference), tracking_uri or default_tracking_uri()
-    named = default_work_dir() / "galleries" / name
+    named = default_work_dir() / GALLERIES / name
     gallery = named if Path(name).name == name and read_state(named) else Path(name).expanduser().absolute()
     if state := read_state(gallery):
         found = load_search_model(str(gallery), uri)

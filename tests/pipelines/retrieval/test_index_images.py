@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from pipelines.inference.embedder import Embedder
-from pipelines.retrieval import image_gallery, index_images
+from pipelines.retrieval import gallery_storage, image_gallery, index_images
 from pipelines.retrieval import search as search_command
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.embed_images import embed_files
@@ -155,7 +155,9 @@ def test_another_model_embeds_everything_again(bundle: Path, photos: Path, embed
     embedded.clear()
     state = image_gallery.read_state(gallery_folder("holiday"))
     assert state is not None
-    image_gallery.write_state(gallery_folder("holiday"), {**state, "origin": {"model": "other", "extractor": "other"}})
+    gallery_storage.write_state(
+        gallery_folder("holiday"), {**state, "origin": {"model": "other", "extractor": "other"}}
+    )
     assert index() == 0
     assert len(embedded) == 3
 
@@ -166,7 +168,7 @@ def test_a_gallery_of_another_format(
     """An earlier one is taken up, a later one or a changed one is refused with what to do, which works."""
     index("--model", str(bundle), "--images", str(photos))
     embedded.clear()
-    path = gallery_folder("holiday") / image_gallery.STATE
+    path = gallery_folder("holiday") / gallery_storage.STATE
     record = json.loads(path.read_text())
     path.write_text(json.dumps({key: value for key, value in record.items() if key != "sha256"} | {"format": 1}))
     assert index() == 0
@@ -358,13 +360,13 @@ def test_what_was_skipped_is_tried_again_when_it_changes(
 ) -> None:
     (photos / "bad.jpg").rename(photos / "bad\n1.jpg")
     index("--model", str(bundle), "--images", str(photos))
-    state = (gallery_folder("holiday") / image_gallery.STATE).read_bytes()
+    state = (gallery_folder("holiday") / gallery_storage.STATE).read_bytes()
     embedded.clear()
     capsys.readouterr()
     assert index() == 0
     assert "0 to embed, 0 to remove, 1 to skip" in (said := capsys.readouterr().out)
     assert "up to date, 1 skipped (reasons: " in said
-    assert (embedded, (gallery_folder("holiday") / image_gallery.STATE).read_bytes()) == ([], state)
+    assert (embedded, (gallery_folder("holiday") / gallery_storage.STATE).read_bytes()) == ([], state)
     with monkeypatch.context() as broken:
         broken.setattr(images, "_read_address", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
         load_image("scene://0/6").save(photos / "new.jpg")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.registry.models import RegistryError
-from pipelines.retrieval.image_gallery import write_state
+from pipelines.retrieval.gallery_storage import write_state
 from pipelines.runtime.stage import StageError
 from pipelines.serving import rollout
 from pipelines.serving.rollout import Replicas, Rollout, Served, State, find_served

@@ -1,0 +1,121 @@
+"""Galleries of one's own images on the storage of the work directory, from where any machine has them.
+
+The folder of a version is named by its files, which never change. `gallery.json`, which names the current version, is
+written there last, and asked for again by whoever reads a gallery here.
+"""
+
+import fcntl
+import shutil
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from pipelines.runtime.cli import console, say
+from pipelines.runtime.commands import command
+from pipelines.runtime.progress import progress_bar
+from pipelines.schema.fields import default_mirror, default_work_dir
+from preprocessing.reading import damage_as, parse_json
+from preprocessing.storage.address import require_inner_name
+from preprocessing.storage.atomic import locked, write_bytes_atomic, write_json_atomic
+from preprocessing.storage.base import StorageError
+from preprocessing.storage.mirror import NO_MIRROR, Mirror, lock_file
+from preprocessing.storage.opening import open_storage
+from vse_core.digests import sealed, unsealed
+
+GALLERIES, STATE, SKIPPED, THUMBNAILS = "galleries", "gallery.json", "skipped.csv", "thumbnails"
+
+
+def mirror_of(folder: Path) -> Mirror:
+    """Return the work directory that a gallery is in, with its storage; a copy of one elsewhere has none."""
+    return default_mirror() if folder.parent == default_work_dir() / GALLERIES else NO_MIRROR
+
+
+def refresh(folder: Path) -> None:
+    """Bring a gallery of the work directory up to what the storage has of it, if there is a storage.
+
+    Raises StorageError if it does not answer, or has another gallery of this name than this machine has made.
+    """
+    mirror = mirror_of(folder)
+    if mirror.address is not None and (folder.is_dir() or mirror.has(folder / STATE)):
+        with locked(lock_file(mirror.root, folder, "state"), fcntl.LOCK_EX):
+            while not _is_refreshed(mirror, folder):
+                pass
+
+
+def _is_refreshed(mirror: Mirror, folder: Path) -> bool:
+    """Copy the current version; return False if another machine has replaced it meanwhile."""
+    here = (folder / STATE).read_bytes() if (folder / STATE).is_file() else b"{}"
+    there = mirror.read(folder / STATE) or b"{}"
+    own, stored = _content(here, folder), _content(there, f"{mirror.address}/{GALLERIES}/{folder.name}")
+    is_copy = own.get("storage") == mirror.address
+    if not stored:
+        if is_copy:  # another machine has deleted it
+            shutil.rmtree(folder)
+        return True
+    current = folder / require_inner_name(stored["current"], str(mirror.address), StorageError)
+    if own and not (is_copy or current.is_dir()):
+        raise StorageError(
+            f"{folder} was indexed without this storage, and {mirror.address} has another gallery of its name: delete "
+            f"the one here (VSE_STORAGE= {command('index', '--name', folder.name, '--delete')}), or unset VSE_STORAGE"
+        )
+    if not current.is_dir():
+        console(stderr=True).print(f"{folder.name}: copying {current.name} from {mirror.address}", soft_wrap=True)
+    try:
+        mirror.pull_folder(current)
+    except StorageError:
+        if mirror.read(folder / STATE) == there:
+            raise
+        return False
+    if here != there:
+        write_bytes_atomic(folder / SKIPPED, mirror.read(folder / SKIPPED) or b"")
+        write_bytes_atomic(folder / STATE, there)
+        if own and own["current"] != current.name:
+            shutil.rmtree(folder / own["current"], ignore_errors=True)
+    return True
+
+
+def _content(data: bytes, gallery: object) -> dict[str, Any]:
+    with damage_as(StorageError, f"{gallery}/{STATE} cannot be read", "remove that folder, and index its images again"):
+        return unsealed(parse_json(data), Path(str(gallery)))
+
+
+def write_state(folder: Path, state: dict[str, Any], mirror: Mirror = NO_MIRROR) -> None:
+    """Write `gallery.json` in the format of this version, on the storage first."""
+    aside = folder / f".{STATE}"
+    write_json_atomic(aside, sealed(state))
+    if mirror.address is not None:
+        open_storage(mirror.address).upload(aside, f"{GALLERIES}/{folder.name}/{STATE}")
+    aside.replace(folder / STATE)
+
+
+def publish_state(folder: Path, state: dict[str, Any], thumbnails: Collection[Path]) -> None:
+    """Make a finished version the current one, after the storage has its files; there, what it replaces is removed.
+
+    Whoever calls this has locked the gallery, there too.
+    """
+    mirror, kept = mirror_of(folder), {folder / STATE, folder / SKIPPED, *thumbnails}
+    if mirror.address is None:
+        write_state(folder, state)
+        return
+    stored = {folder / name for name in mirror.stored(folder)}
+    _each("copy", mirror.push, [path for path in thumbnails if path not in stored and path.is_file()])
+    mirror.push_folder(folder / state["current"])
+    mirror.push(folder / SKIPPED)
+    with locked(lock_file(mirror.root, folder, "state"), fcntl.LOCK_EX):
+        write_state(folder, state, mirror)
+    _each("remove", mirror.drop, [path for path in stored - kept if path.parent != folder / state["current"]])
+    say(f"{folder.name}: also in {mirror.address}, from where machines with that VSE_STORAGE have it")
+
+
+def delete(mirror: Mirror, folder: Path) -> None:
+    """Delete a gallery, here and on the storage; one that is killed leaves none that looks complete."""
+    mirror.drop(folder / STATE)
+    _each("remove", mirror.drop, [folder / name for name in mirror.stored(folder)])
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _each(title: str, work: Callable[[Path], None], paths: Collection[Path]) -> None:
+    with progress_bar(title, len(paths), "files", delay=1) as bar, ThreadPoolExecutor(8) as pool:
+        for _ in pool.map(work, paths):
+            bar.update()
