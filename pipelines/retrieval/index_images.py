@@ -48,8 +48,8 @@ def _delete(folder: Path, options: argparse.Namespace) -> None:
     stored = f" and {mirror.address}/{GALLERIES}" if mirror.address else ""
     if not (folder / STATE).is_file() and not mirror.has(folder / STATE):
         raise StageError(f"there is no gallery {folder.name!r} in {folder.parent}{stored}")
-    done = "would be" if options.dry_run else "is"
-    say(f"{folder.name}: {folder}{stored and f'{stored}/{folder.name}'} {done} deleted; the images stay")
+    done = "would be deleted" if options.dry_run else "deleted"
+    say(f"{folder.name}: {done}: {folder}{stored and f'{stored}/{folder.name}'}; the images stay")
     if not options.dry_run:
         gallery_storage.delete(mirror, folder)
 
