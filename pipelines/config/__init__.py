@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -33,10 +34,10 @@ from pipelines.schema.fields import (
     absolute,
     default_storage,
     default_work_dir,
-    storage_overlap,
     without_secret,
 )
 from pipelines.schema.variants import Named, Variants
+from preprocessing.storage.address import is_s3
 from preprocessing.storage.mirror import Mirror
 from preprocessing.storage.redaction import SecretAddress, secrets_in
 
@@ -195,9 +196,7 @@ class PipelineConfig(Strict):
     training: TrainingConfig = Field(description="optimisation, workers, checkpoints")
     evaluation: EvaluationConfig = Field(EvaluationConfig(), description="split, protocols, intervals")
     index: IndexConfig = Field(IndexConfig(), description="index of the gallery")
-    storage: StorageConfig = Field(
-        default_factory=StorageConfig, description="copies of the outputs, on S3 or another disk"
-    )
+    storage: StorageConfig = Field(default_factory=StorageConfig, description="copies of outputs, on S3 or a disk")
     tracking: TrackingConfig = Field(TrackingConfig(), description="MLflow")
     registry: RegistryConfig = Field(RegistryConfig(), description="registered model")
     retrain: RetrainConfig = Field(RetrainConfig(), description="retraining on a schedule")
@@ -273,8 +272,15 @@ class PipelineConfig(Strict):
         yield from self._feature_misfits()
 
     def _storage_misfits(self) -> Iterator[str]:
-        if overlap := storage_overlap(self.storage.address, self.work_dir):
-            yield f"storage.address: {overlap}"
+        address = self.storage.address
+        if address is None or is_s3(address):
+            return
+        storage, work_dir = Path(os.path.realpath(address)), Path(os.path.realpath(self.work_dir))
+        if storage.is_relative_to(work_dir) or work_dir.is_relative_to(storage):
+            yield (
+                f"storage.address: {address} and work_dir {self.work_dir} are one folder, or one lies in the other: "
+                "making room in work_dir would delete the only copies; name folders that lie apart"
+            )
 
     def _kind_misfits(self) -> Iterator[str]:
         loss, text = self.loss.name, self.model.text.name

@@ -1,6 +1,6 @@
 """The runs of a work folder or its storage, and what needs them: aliases, galleries, services, the next night."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from pipelines.schema.fields import default_mirror
 from pipelines.tracking.client import named_outages
 from pipelines.tracking.removal import LoggedRuns, local_folder
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage.mirror import ELSEWHERE, Mirror
+from preprocessing.storage.mirror import ELSEWHERE
 from preprocessing.storage.opening import open_storage
 from vse_core.digests import unsealed
 
@@ -159,9 +159,13 @@ class WorkFolder:
         reasons: dict[int, str] = {}
         for mirror in (self.config.mirror, default_mirror()):
             reasons |= dict.fromkeys(versions_in_use(model, mirror.root), "a service here has loaded it")
-            for gallery, (name, _, version) in self._galleries(mirror):
+            galleries = mirror.root / GALLERIES
+            there = {path for path in map(galleries.joinpath, mirror.stored(galleries)) if path.match(f"*/{STATE}")}
+            for state in there.union(galleries.glob(f"*/{STATE}")):
+                content = _content(mirror.read(state) or state.read_bytes(), state)
+                name, _, version = str(content["model"]).rpartition("/")
                 if name == model:
-                    reasons[int(version)] = f"the gallery {gallery} was indexed with it"
+                    reasons[int(version)] = f"the gallery {state.parent.name} was indexed with it"
         of_model = f"{RETRAIN}/{model}/"
         for folder in (each for run in runs if run.needed for each in run.folders if each.startswith(of_model)):
             if (begun := self._read(f"{folder}/{START}")) and begun["version"] is not None:
@@ -172,17 +176,6 @@ class WorkFolder:
             if each.name == model and int(each.version) == aliases.get(CHAMPION) and BEFORE_TAG in each.tags:
                 reasons[int(each.tags[BEFORE_TAG])] = "the champion before this one, for a rollback"
         return reasons | {version: f"it is the {alias}" for alias, version in sorted(aliases.items(), reverse=True)}
-
-    def _galleries(self, mirror: Mirror) -> Iterator[tuple[str, tuple[str, str, str]]]:
-        """Yield the galleries of a work folder and its storage by name, each with the parts of its model's name."""
-        folder, found = mirror.root / GALLERIES, set(mirror.root.glob(f"{GALLERIES}/*/{STATE}"))
-        if mirror.address is not None:
-            is_listed = mirror.address == self.config.mirror.address
-            there = map(mirror.root.joinpath, self.files) if is_listed else map(folder.joinpath, mirror.stored(folder))
-            found |= {path for path in there if path.match(f"{GALLERIES}/*/{STATE}")}
-        for state in found:
-            content = _content(mirror.read(state) or state.read_bytes(), state)
-            yield state.parent.name, str(content["model"]).rpartition("/")
 
     def _read(self, name: str) -> dict[str, Any] | None:
         data = self.config.mirror.read(self.config.work_dir / name)

@@ -69,11 +69,10 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
     console().print(_shown(row, name))
     if warning:
         console(stderr=True).print(warning, soft_wrap=True)
-    absent = sum(_is_absent(hit.image_uri) for hit in hits) if model.thumbnails else 0
-    if absent:
-        page = command("serve", "--gallery", name)
-        told = f"{absent} of {len(hits)} images are not on this machine, but where they were indexed, or gone"
-        console(stderr=True).print(f"{told}: {page} shows small copies of them", soft_wrap=True)
+    paths = [hit.image_uri or "" for hit in hits] if model.thumbnails else []
+    if not all(is_s3(path) or Path(path).exists() for path in paths):
+        told = "some images are only on the machine that indexed them, or gone; small copies are shown by"
+        console(stderr=True).print(told, command("serve", "--gallery", name), soft_wrap=True)
     if not hits:
         least = f" with a confidence of {options.min_confidence:.0%} or more" if options.min_confidence else ""
         return f"There is no hit{least}{f' where {options.where}' if options.where else ''}."
@@ -81,10 +80,6 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
         return ""
     options.output.write_bytes(contact_sheet(f"Search in the gallery of {name}", [row]))
     return f"Contact sheet: {options.output}"
-
-
-def _is_absent(uri: str | None) -> bool:
-    return uri is not None and not is_s3(uri) and not Path(uri).exists()
 
 
 def _shown(row: SheetRow, name: str) -> Table:

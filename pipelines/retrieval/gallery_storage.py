@@ -45,22 +45,22 @@ def refresh(folder: Path) -> None:
 
 def _is_refreshed(mirror: Mirror, folder: Path) -> bool:
     """Copy the current version; return False if another machine has replaced it meanwhile."""
-    here = (folder / STATE).read_bytes() if (folder / STATE).is_file() else b"{}"
-    there = mirror.read(folder / STATE) or b"{}"
-    own, stored = _content(here, folder), _content(there, f"{mirror.address}/{GALLERIES}/{folder.name}")
+    there, here = mirror.read(folder / STATE), (folder / STATE).read_bytes() if (folder / STATE).is_file() else None
+    own = {} if here is None else content_of(here, folder)
     is_copy = own.get("storage") == mirror.address
-    if not stored:
+    if there is None:
         if is_copy:  # another machine has deleted it
             shutil.rmtree(folder)
         return True
-    current = folder / require_inner_name(stored["current"], str(mirror.address), StorageError)
+    name = content_of(there, folder)["current"]
+    current = folder / require_inner_name(name, f"{mirror.address}, {folder.name}", StorageError)
     if own and not (is_copy or current.is_dir()):
         raise StorageError(
             f"{folder} was indexed without this storage, and {mirror.address} has another gallery of its name: delete "
             f"the one here (VSE_STORAGE= {command('index', '--name', folder.name, '--delete')}), or unset VSE_STORAGE"
         )
     if not current.is_dir():
-        console(stderr=True).print(f"{folder.name}: copying {current.name} from {mirror.address}", soft_wrap=True)
+        console(stderr=True).print(f"{folder.name}: copying {name} from {mirror.address}", soft_wrap=True)
     try:
         mirror.pull_folder(current)
     except StorageError:
@@ -70,14 +70,22 @@ def _is_refreshed(mirror: Mirror, folder: Path) -> bool:
     if here != there:
         write_bytes_atomic(folder / SKIPPED, mirror.read(folder / SKIPPED) or b"")
         write_bytes_atomic(folder / STATE, there)
-        if own and own["current"] != current.name:
+        if own and own["current"] != name:
             shutil.rmtree(folder / own["current"], ignore_errors=True)
     return True
 
 
-def _content(data: bytes, gallery: object) -> dict[str, Any]:
-    with damage_as(StorageError, f"{gallery}/{STATE} cannot be read", "remove that folder, and index its images again"):
-        return unsealed(parse_json(data), Path(str(gallery)))
+def content_of(data: bytes, folder: Path) -> dict[str, Any]:
+    """Return a `gallery.json`: model (NAME/VERSION), images, origin, current version; compression and storage, if any.
+
+    Raises StorageError or DigestError if it cannot be read.
+    """
+    remedy = f"remove it ({command('index', '--name', folder.name, '--delete')}) and index its images again"
+    with damage_as(StorageError, f"{folder / STATE} cannot be read", remedy):
+        state = unsealed(parse_json(data), folder / STATE, remedy)
+        if missing := {"model", "images", "origin", "current"} - state.keys():
+            raise ValueError(f"it has no {', '.join(sorted(missing))}")
+        return state
 
 
 def write_state(folder: Path, state: dict[str, Any], mirror: Mirror = NO_MIRROR) -> None:

@@ -22,14 +22,13 @@ from pipelines.registry.models import CORRECTION, newer_version, unpinned
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.faiss_index import Facts, GalleryIndex
 from pipelines.retrieval.gallery import METADATA, Biases, Gallery, GalleryError, read_columns
-from pipelines.retrieval.gallery_storage import STATE, THUMBNAILS, mirror_of, publish_state, refresh
+from pipelines.retrieval.gallery_storage import STATE, THUMBNAILS, content_of, mirror_of, publish_state, refresh
 from pipelines.retrieval.image_files import ImageFile
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import content_digest, fingerprint
 from preprocessing.datasets.record import Record
-from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import open_atomic
-from vse_core.digests import DIGESTS, check_digests, file_digest, unsealed, write_digests
+from vse_core.digests import DIGESTS, check_digests, file_digest, write_digests
 
 TABLE = "images.parquet"
 VECTORS = "vectors"
@@ -48,21 +47,9 @@ class Embedded(NamedTuple):
 
 
 def read_state(folder: Path) -> dict[str, Any] | None:
-    """Return `gallery.json`: model (NAME/VERSION), images, origin, current folder, a compression if there is one.
-
-    It names its storage if that has the gallery too, and is then as new as there (see `refresh`). None if the folder
-    holds no gallery.
-    """
+    """Return `gallery.json` (see `content_of`), as new as on the storage; None if the folder holds no gallery."""
     refresh(folder)
-    if not (folder / STATE).is_file():
-        return None
-    remedy = f"remove it ({command('index', '--name', folder.name, '--delete')}) and index its images again"
-    with damage_as(GalleryError, f"{folder / STATE} cannot be read", remedy):
-        state = unsealed(parse_json((folder / STATE).read_bytes()), folder / STATE, remedy)
-        missing = {"model", "images", "origin", "current"} - state.keys()
-        if missing:
-            raise ValueError(f"it has no {', '.join(sorted(missing))}")
-        return state
+    return content_of((folder / STATE).read_bytes(), folder) if (folder / STATE).is_file() else None
 
 
 def newer_model(folder: Path, tracking_uri: str) -> str:

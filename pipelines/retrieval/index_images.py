@@ -13,21 +13,20 @@ import pyarrow.parquet
 from safetensors import safe_open
 
 from pipelines.registry.models import CORRECTION, find_bundle
-from pipelines.registry.pretrained import NAME as PRETRAINED
-from pipelines.retrieval import gallery_storage, image_gallery
+from pipelines.retrieval import image_gallery
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.embed_images import Skipped, embed_images
 from pipelines.retrieval.gallery import EMBEDDINGS, GalleryError, read_columns
-from pipelines.retrieval.gallery_storage import GALLERIES, SKIPPED, STATE, mirror_of, publish_state
+from pipelines.retrieval.gallery_storage import SKIPPED, STATE, delete, mirror_of, publish_state
 from pipelines.retrieval.image_files import IMAGE, ImageFile, list_images, read_metadata, rows_of
 from pipelines.retrieval.options import default_tracking_uri
 from pipelines.runtime.cli import say
 from pipelines.runtime.commands import command
 from pipelines.runtime.lock import exclusive
-from pipelines.runtime.stage import MANIFEST, StageError, disk_errors, fingerprint
+from pipelines.runtime.stage import StageError, disk_errors, fingerprint
 from pipelines.schema.compression import Compression
+from pipelines.schema.weights import PRETRAINED
 from preprocessing.datasets.table import read_columns as read_table_columns
-from preprocessing.storage.mirror import Mirror
 
 _SKIPPED = pa.schema(dict.fromkeys(Skipped._fields, pa.string()))
 
@@ -45,13 +44,12 @@ def index_images(options: argparse.Namespace) -> None:
 
 def _delete(folder: Path, options: argparse.Namespace) -> None:
     mirror = mirror_of(folder)
-    stored = f" and {mirror.address}/{GALLERIES}" if mirror.address else ""
+    where = f"{folder.parent}{f' and in {mirror.address}' if mirror.address else ''}"
     if not (folder / STATE).is_file() and not mirror.has(folder / STATE):
-        raise StageError(f"there is no gallery {folder.name!r} in {folder.parent}{stored}")
-    done = "would be deleted" if options.dry_run else "deleted"
-    say(f"{folder.name}: {done}: {folder}{stored and f'{stored}/{folder.name}'}; the images stay")
+        raise StageError(f"there is no gallery {folder.name!r} in {where}")
+    say(f"{folder.name}: {'would be' if options.dry_run else 'is'} deleted in {where}; the images stay")
     if not options.dry_run:
-        gallery_storage.delete(mirror, folder)
+        delete(mirror, folder)
 
 
 def _update(folder: Path, options: argparse.Namespace) -> None:
@@ -69,8 +67,8 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
     state = {**found, "model": model, "images": images, "origin": image_gallery.bundle_origin(bundle)}
     if (mirror := mirror_of(folder)).address:
         state["storage"] = mirror.address
-        if not options.dry_run:
-            _push_model(mirror, bundle)
+        if model.startswith(PRETRAINED) and not options.dry_run:  # it may have been saved before there was a storage
+            mirror.push_missing(bundle, [path.relative_to(bundle).as_posix() for path in bundle.rglob("*")])
     if options.compress:
         state["compression"] = None if options.compress == "none" else options.compress
     files, others = list_images(images)
@@ -81,7 +79,9 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
     published = image_gallery.load_table(folder, found) if found.get("origin") == state["origin"] else None
     kept, todo, skipped, removed = _plan(folder, published, files, sorted(parts.glob("*.parquet")))
     is_new = found["current"] is not None and (
-        state.get("compression") != found.get("compression") or _has_other_columns(folder, found, metadata)
+        state.get("compression") != found.get("compression")
+        or _has_other_columns(folder, found, metadata)
+        or (mirror.address is not None and "-" not in found["current"])  # a version that is not named by its files
     )
     say(
         f"{folder.name}: {len(files):,} images in {images} ({others:,} other files): {len(todo):,} to embed, "
@@ -111,13 +111,6 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
         say(f"page: {command('serve', '--gallery', folder.name)}")
     if not options.model and (newer := image_gallery.newer_model(folder, tracking_uri)):
         say(newer)
-
-
-def _push_model(mirror: Mirror, bundle: Path) -> None:
-    """Copy a pretrained model that was saved before there was a storage, its manifest last."""
-    if bundle.parent == mirror.root / PRETRAINED and not mirror.has(bundle / MANIFEST):
-        mirror.push(*(path for path in bundle.rglob("*") if path.is_file() and path != bundle / MANIFEST))
-        mirror.push(bundle / MANIFEST)
 
 
 def _require_compressible(name: str | None, bundle: Path, bank: Correction | None, images: int) -> None:

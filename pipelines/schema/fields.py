@@ -113,24 +113,8 @@ def default_storage() -> str | None:
 
 
 def default_mirror() -> Mirror:
-    """Return the work directory of commands without a configuration, with its storage; raises ConfigError."""
-    mirror = Mirror(default_work_dir(), default_storage())
-    if overlap := storage_overlap(mirror.address, mirror.root):
-        raise ConfigError(f"VSE_STORAGE: {overlap}")
-    return mirror
-
-
-def storage_overlap(address: str | None, work_dir: Path) -> str:
-    """Return why a storage cannot be that of a work directory, "" if it can: one folder of this machine is in both."""
-    if address is None or is_s3(address):
-        return ""
-    storage, work = (Path(os.path.realpath(path)) for path in (address, work_dir))
-    if not (storage.is_relative_to(work) or work.is_relative_to(storage)):
-        return ""
-    return (
-        f"{address} and work_dir {work_dir} are one folder, or one lies in the other: "
-        "making room in work_dir would delete the only copies; name folders that lie apart"
-    )
+    """Return the work directory of commands that have no configuration, with its storage; raises as that."""
+    return Mirror(default_work_dir(), default_storage())
 
 
 def without_secret(address: str) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 from pipelines.inference.embedder import QueryError
 from pipelines.registry.in_use import in_use
 from pipelines.retrieval.filters import column_types
-from pipelines.retrieval.gallery_storage import read_thumbnail
+from pipelines.retrieval.gallery_storage import mirror_of
 from pipelines.retrieval.hits import Hit
 from pipelines.retrieval.image_gallery import read_state
 from pipelines.retrieval.options import Kind, Target
@@ -224,7 +224,10 @@ class SearchReplica:
         uri = self._uri(image_id)
         if not is_full:
             with suppress(KeyError, OSError, StorageError):  # a model's gallery keeps none, one's own may have lost it
-                return read_thumbnail(self._model.thumbnails[image_id])
+                file = self._model.thumbnails[image_id]
+                if not file.is_file():
+                    mirror_of(file.parents[2]).pull_file(file)
+                return file.read_bytes()
         try:
             image = load_image(uri)
             return image_bytes(image, "JPEG", quality=90) if is_full else thumbnail(image)

@@ -10,7 +10,9 @@ import pytest
 from playwright.sync_api import expect
 
 from pipelines.retrieval.options import gallery_folder
+from pipelines.retrieval.search_model import load_search_model
 from pipelines.serving.replica import SearchReplica
+from pipelines.serving.rollout import find_served
 from preprocessing.features.images import image_bytes, load_image
 from preprocessing.storage.s3 import S3Storage
 from tests.integration import browser
@@ -64,3 +66,28 @@ def test_images_on_s3_are_indexed_and_updated(bucket: str, tmp_path: Path, monke
     folder.delete("0.png")
     folder.write("1.png", image_bytes(load_image("scene://0/7"), "PNG"))
     assert "1 to embed, 1 to remove" in index("--dry-run", name="far")
+
+
+@pytest.mark.usefixtures("s3_client")
+def test_a_gallery_on_s3_is_that_of_every_machine(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = S3Storage(f"{bucket}/shared")
+    for number in range(3):
+        folder.write(f"{number}.png", image_bytes(load_image(f"scene://0/{number}"), "PNG"))
+    monkeypatch.setenv("VSE_STORAGE", f"{bucket}/{tmp_path.name}")
+    monkeypatch.setenv("VSE_WORK_DIR", str(tmp_path / "first"))
+    bundle = write_tiny_bundle(tmp_path / "bundle")
+    assert "3 embedded" in index("--model", str(bundle), "--images", f"{bucket}/shared", name="shared")
+    first = gallery_folder("shared")
+    served = find_served(str(first), "unused")
+    monkeypatch.setenv("VSE_WORK_DIR", str(tmp_path / "second"))
+    replica = SearchReplica(str(gallery_folder("shared")), "unused")
+    shown = replica._model.thumbnails["1.png"].relative_to(gallery_folder("shared"))
+    assert replica._image("1.png") == (first / shown).read_bytes()
+    assert replica._image("1.png", is_full=True)
+    folder.delete("0.png")
+    assert "2 images; 0 embedded, 1 removed" in index(name="shared")
+    monkeypatch.setenv("VSE_WORK_DIR", str(tmp_path / "first"))
+    assert find_served(str(first), "unused") != served
+    assert [record.image_id for record in load_search_model(str(first), "unused").gallery.records] == ["1.png", "2.png"]
+    index("--delete", name="shared")
+    assert not list(S3Storage(f"{bucket}/{tmp_path.name}").list("galleries"))

@@ -53,7 +53,11 @@ class Shop:
         self.client.set_registered_model_alias("shop", "challenger", "6")
         self.client.set_model_version_tag("shop", "4", BEFORE_TAG, "3")
         (self.root / "galleries" / "holiday").mkdir(parents=True)
-        write_json_atomic(self.root / "galleries" / "holiday" / "gallery.json", sealed({"model": "shop/2"}))
+        self.gallery = self.root / "galleries" / "holiday" / "gallery.json"
+        write_json_atomic(self.gallery, sealed({"model": "shop/2"}))
+        self.mirror.push(self.gallery)
+        if self.mirror.address:  # another machine's
+            self.gallery.unlink()
 
     def _night(self, night: int) -> None:
         prints = {name: hashlib.sha256(f"{name} {night}".encode()).hexdigest() for name in ("train", "register", "run")}
@@ -148,7 +152,7 @@ def test_what_is_needed_stays(shop: Shop, tmp_path: Path) -> None:
 
 def test_a_killed_one_is_finished_by_the_next(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.client.delete_registered_model_alias("shop", "champion")
-    (shop.root / "galleries" / "holiday" / "gallery.json").unlink()
+    shop.mirror.drop(shop.gallery)
     # Of the first version nothing is on record, as an earlier release made it.
     shop.mirror.drop(shop.root / "pipelines" / hashlib.sha256(b"run 1").hexdigest()[:16] / OUTPUTS)
     for stop in (0, 2, 5, 7):
