@@ -36,43 +36,40 @@ def refresh(folder: Path) -> None:
 
     Raises StorageError if it does not answer, or has another gallery of this name than this machine has made.
     """
-    mirror = mirror_of(folder)
-    if mirror.address is not None and (folder.is_dir() or mirror.has(folder / STATE)):
-        with locked(lock_file(mirror.root, folder, "state"), fcntl.LOCK_EX):
-            while not _is_refreshed(mirror, folder):
-                pass
+    mirror, state = mirror_of(folder), folder / STATE
+    if mirror.address is None or not (folder.is_dir() or mirror.has(state)):
+        return
+    with locked(lock_file(mirror.root, folder, "state"), fcntl.LOCK_EX):
+        while (there := mirror.read(state)) != (here := state.read_bytes() if state.is_file() else None):
+            own = {} if here is None else content_of(here, folder)
+            if there is None:
+                if own["storage"] == mirror.address:  # another machine has deleted it
+                    shutil.rmtree(folder)
+                return
+            _take(mirror, folder, own, there)
 
 
-def _is_refreshed(mirror: Mirror, folder: Path) -> bool:
-    """Copy the current version; return False if another machine has replaced it meanwhile."""
-    there, here = mirror.read(folder / STATE), (folder / STATE).read_bytes() if (folder / STATE).is_file() else None
-    own = {} if here is None else content_of(here, folder)
-    is_copy = own.get("storage") == mirror.address
-    if there is None:
-        if is_copy:  # another machine has deleted it
-            shutil.rmtree(folder)
-        return True
-    name = content_of(there, folder)["current"]
-    current = folder / require_inner_name(name, f"{mirror.address}, {folder.name}", StorageError)
-    if own and not (is_copy or current.is_dir()):
-        raise StorageError(
-            f"{folder} was indexed without this storage, and {mirror.address} has another gallery of its name: delete "
-            f"the one here (VSE_STORAGE= {command('index', '--name', folder.name, '--delete')}), or unset VSE_STORAGE"
-        )
-    if not current.is_dir():
+def _take(mirror: Mirror, folder: Path, own: dict[str, Any], there: bytes) -> None:
+    """Copy the version that a `gallery.json` names, in place of the own one, unless it is replaced there meanwhile."""
+    name = require_inner_name(content_of(there, folder)["current"], f"{mirror.address}, {folder.name}", StorageError)
+    if not (folder / name).is_dir():
+        if own and own["storage"] != mirror.address:
+            delete_own = command("index", "--name", folder.name, "--delete")
+            raise StorageError(
+                f"{folder} was indexed without this storage, and {mirror.address} has another gallery of its name: "
+                f"delete the one here (VSE_STORAGE= {delete_own}), or unset VSE_STORAGE"
+            )
         console(stderr=True).print(f"{folder.name}: copying {name} from {mirror.address}", soft_wrap=True)
     try:
-        mirror.pull_folder(current)
+        mirror.pull_folder(folder / name)
     except StorageError:
         if mirror.read(folder / STATE) == there:
             raise
-        return False
-    if here != there:
-        write_bytes_atomic(folder / SKIPPED, mirror.read(folder / SKIPPED) or b"")
-        write_bytes_atomic(folder / STATE, there)
-        if own and own["current"] != name:
-            shutil.rmtree(folder / own["current"], ignore_errors=True)
-    return True
+        return
+    write_bytes_atomic(folder / SKIPPED, mirror.read(folder / SKIPPED) or b"")
+    write_bytes_atomic(folder / STATE, there)
+    if own and own["current"] != name:
+        shutil.rmtree(folder / own["current"], ignore_errors=True)
 
 
 def content_of(data: bytes, folder: Path) -> dict[str, Any]:
@@ -85,7 +82,7 @@ def content_of(data: bytes, folder: Path) -> dict[str, Any]:
         state = unsealed(parse_json(data), folder / STATE, remedy)
         if missing := {"model", "images", "origin", "current"} - state.keys():
             raise ValueError(f"it has no {', '.join(sorted(missing))}")
-        return state
+        return {"storage": None, **state}
 
 
 def write_state(folder: Path, state: dict[str, Any], mirror: Mirror = NO_MIRROR) -> None:
