@@ -8,6 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from preprocessing.features.butd.boxes import uploaded
 
 Sizes = list[tuple[int, int]]
 
@@ -18,12 +21,19 @@ class ConvNorm(nn.Conv2d):
     def __init__(self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, dilation: int = 1) -> None:
         padding = dilation * (kernel // 2)
         super().__init__(inputs, outputs, kernel, stride, padding, dilation, bias=False)
-        self.norm = nn.BatchNorm2d(outputs)
+        self.norm: nn.Module = nn.BatchNorm2d(outputs)
 
     def forward(self, x_BFHW: Tensor) -> Tensor:
         """The normalised convolution."""
         normalised: Tensor = self.norm(super().forward(x_BFHW))
         return normalised
+
+
+def fold(layer: nn.Module) -> None:
+    """Multiply the normalisation of a :class:`ConvNorm` into its convolution, which then has a bias, for good."""
+    if isinstance(layer, ConvNorm) and isinstance(layer.norm, nn.BatchNorm2d):
+        folded = fuse_conv_bn_eval(layer, layer.norm)
+        layer.weight, layer.bias, layer.norm = folded.weight, folded.bias, nn.Identity()
 
 
 class Bottleneck(nn.Module):
@@ -45,7 +55,7 @@ class Bottleneck(nn.Module):
         y_BFHW = functional.relu(self.conv1(x_BFHW), inplace=True)
         # The 3 x 3 convolution is the only one that looks across an image's border.
         y_BFHW = functional.relu(self.conv2(_cut(y_BFHW, inside)), inplace=True)
-        return functional.relu(self.conv3(y_BFHW) + self.shortcut(x_BFHW), inplace=True)
+        return functional.relu(self.conv3(y_BFHW).add_(self.shortcut(x_BFHW)), inplace=True)
 
 
 def stage(inputs: int, width: int, blocks: int, stride: int, dilation: int = 1) -> nn.ModuleList:
@@ -98,7 +108,7 @@ def _inside(sizes: Sizes, x_BFHW: Tensor) -> Tensor | None:
     height, width = x_BFHW.shape[2:]
     if all(size == (height, width) for size in sizes):
         return None
-    limits_B2 = torch.tensor(sizes, device=x_BFHW.device)
+    limits_B2 = uploaded(sizes, x_BFHW.device)
     rows_BH = torch.arange(height, device=x_BFHW.device) < limits_B2[:, :1]
     columns_BW = torch.arange(width, device=x_BFHW.device) < limits_B2[:, 1:]
     return (rows_BH[:, None, :, None] & columns_BW[:, None, None, :]).to(x_BFHW.dtype)

@@ -74,7 +74,7 @@ class ButdExtractor(FileExtractor):
 
     def __call__(self, items: Sequence[Pixels]) -> list[RegionFeatures]:
         """Return the regions of each image of a batch."""
-        return [self._stored(regions) for regions in _on_host(self._detector(items))] if items else []
+        return [self._stored(regions) for regions in self._detector(items)] if items else []
 
     def identity(self) -> dict[str, Any]:
         """The digest of the weights, and every setting; not the device, which changes features by rounding only."""
@@ -92,14 +92,6 @@ class ButdExtractor(FileExtractor):
         (features_NF,) = as_features([regions["features"]], "butd")
         companions = {name: _array(values) for name, values in regions.items() if name != "features"}
         return RegionFeatures(features_NF, companions)
-
-
-def _on_host(images: Sequence[Regions]) -> list[Regions]:
-    """The regions on the host, which waits once for all of them."""
-    copied = [{name: values.to("cpu", non_blocking=True) for name, values in regions.items()} for regions in images]
-    for device in {regions["features"].device for regions in images if regions["features"].is_cuda}:
-        torch.cuda.synchronize(device)
-    return copied
 
 
 def _array(values: torch.Tensor) -> npt.NDArray[np.float32] | npt.NDArray[np.int32]:

@@ -1,18 +1,18 @@
 """The region proposal network: where something is, whatever it is (Ren et al., Faster R-CNN, section 3.1).
 
-A anchors at each of H x W cells, R proposals of an image. Anchors have the order of the Caffe model: all sizes of the
-flat boxes, then of the square ones, then of the tall ones.
+A anchors at each of H x W cells, K in all, R boxes of an image. Anchors have the order of the Caffe model: all sizes of
+the flat boxes, then of the square ones, then of the tall ones.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torchvision.ops import clip_boxes_to_image, nms
 
-from preprocessing.features.butd.boxes import moved, sides
+from preprocessing.features.butd.backbone import Sizes
+from preprocessing.features.butd.boxes import moved, overlaps, remaining, sides, uploaded
 
 STRIDE = 16
 RATIOS = (0.5, 1.0, 2.0)  # height / width
@@ -97,22 +97,51 @@ class ProposalNetwork(nn.Module):
         self.rpn_head = ProposalHead(inputs, width, len(detectron2_anchors()))
 
 
-def propose(logits_HWA: Tensor, deltas_HWA4: Tensor, size: tuple[int, int], scale: float) -> Tensor:
-    """Return the best boxes of one image, best first, none of which covers another: (R, 4), R from 1 to 300.
+def propose(
+    logits_BHWA: Tensor, deltas_BHWA4: Tensor, cells: Sizes, sizes: Sizes, scales: Sequence[float]
+) -> tuple[Tensor, list[int]]:
+    """Return the best boxes of each image (B, R, 4), best first, none of which covers another, and how many they are.
 
-    Boxes and `size` (height, width) are in pixels of the resized image, which is `scale` times the photograph.
+    An image has 1 to 300; the rest of its R is padding. `cells` are heights and widths in cells. Boxes and `sizes`,
+    heights and widths, are in pixels of the resized images, which are `scales` times the photographs.
     Differs from the published code, which fails if nothing is proposed: the complete image is the one box.
     """
-    height, width = logits_HWA.shape[:2]
-    anchors = anchors_at_cells(caffe_anchors().to(logits_HWA.device), height, width)
+    device, height, width = logits_BHWA.device, *logits_BHWA.shape[1:3]
     # The library's boxes end where their last pixel ends.
-    boxes: Tensor = clip_boxes_to_image(moved(anchors, deltas_HWA4.reshape(-1, 4)), (size[0] - 1, size[1] - 1))
-    is_large = torch.minimum(*sides(boxes)) >= SMALLEST_SIDE * scale
-    scores = logits_HWA.flatten()
-    best = torch.argsort(scores, descending=True, stable=True)
-    best = best[is_large[best]][:BEFORE_NMS]
-    if not len(best):
-        return boxes.new_tensor([[0, 0, size[1] - 1, size[0] - 1]])
-    boxes, scores = boxes[best], scores[best]
-    kept = nms(boxes + boxes.new_tensor([0, 0, 1, 1]), scores, NMS_OVERLAP)
-    return boxes[kept[:AFTER_NMS]]
+    images = zip(cells, sizes, scales, strict=True)
+    limits = [(*cell, 0, 0, w - 1, h - 1, SMALLEST_SIDE * scale) for cell, (h, w), scale in images]
+    rows_B1, columns_B1, *whole_4B1, side_B1 = uploaded(torch.tensor(limits).T[:, :, None], device)
+    whole_B14 = torch.stack(whole_4B1, dim=2)
+    anchors_K4 = anchors_at_cells(uploaded(caffe_anchors(), device), height, width)
+    boxes_BK4 = moved(anchors_K4, deltas_BHWA4.flatten(1, 3)).clamp_(min=0).minimum(whole_B14[:, :, 2:].repeat(1, 1, 2))
+    may_BHWA = (torch.minimum(*sides(boxes_BK4)) >= side_B1).view_as(logits_BHWA)
+    may_BHWA &= (torch.arange(height, device=device) < rows_B1)[:, :, None, None]
+    may_BHWA &= (torch.arange(width, device=device) < columns_B1)[:, None, :, None]
+    scores_BK = logits_BHWA.masked_fill(~may_BHWA, -math.inf).flatten(1)
+    best_BR = scores_BK.argsort(dim=1, descending=True, stable=True)[:, :BEFORE_NMS]
+    may_BR = may_BHWA.flatten(1).gather(1, best_BR)
+    boxes_BR4 = boxes_BK4.take_along_dim(best_BR[:, :, None], dim=1)
+    boxes_BR4[:, :1] = torch.where(may_BR[:, :1, None], boxes_BR4[:, :1], whole_B14)
+    may_BR[:, 0] = True
+    return _distinct(boxes_BR4, may_BR.float())
+
+
+def _distinct(boxes_BR4: Tensor, candidates_BR: Tensor) -> tuple[Tensor, list[int]]:
+    """The first 300 candidates that remain after NMS, then padding, and how many they are. Boxes are best first."""
+    # The first part is mostly enough on a GPU, where the host waits once for each.
+    at_once = 2000 if boxes_BR4.is_cuda else 300
+    found_BR4, is_found_BR = boxes_BR4[:, :0], candidates_BR[:, :0]
+    for part_BR4, may_BR in zip(boxes_BR4.split(at_once, dim=1), candidates_BR.split(at_once, dim=1), strict=True):
+        found_BR4, may_BR = torch.cat([found_BR4, part_BR4], dim=1), torch.cat([is_found_BR, may_BR], dim=1)
+        covers_BRR, kept_BR, is_final = overlaps(found_BR4) > NMS_OVERLAP, may_BR, 0
+        while not is_final:
+            kept_BR, is_settled = remaining(covers_BRR, may_BR, kept_BR)
+            best_BR = kept_BR.argsort(dim=1, descending=True, stable=True)[:, :AFTER_NMS]
+            is_found_BR = kept_BR.gather(1, best_BR)
+            counts_B = is_found_BR.sum(dim=1)
+            lacks = ((counts_B < AFTER_NMS) & (may_BR[:, -1] > 0)).any()
+            is_final, goes_on, *counts = torch.stack([is_settled, lacks, *counts_B]).int().tolist()
+        found_BR4 = found_BR4.take_along_dim(best_BR[:, :, None], dim=1)
+        if not goes_on:
+            break
+    return found_BR4, counts

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from preprocessing.features.butd.backbone import Backbone, Bottleneck
+from preprocessing.features.butd.backbone import Backbone, Bottleneck, fold
 
 
 def randomised(module: nn.Module, seed: int = 0) -> nn.Module:
@@ -58,6 +58,8 @@ def test_the_block_of_the_paper() -> None:
     y = conv_norm(block.conv2, y, padding=2, dilation=2).relu()
     expected = (conv_norm(block.conv3, y) + conv_norm(block.shortcut, x, stride=2)).relu()
     torch.testing.assert_close(block(x), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(block.apply(fold)(x), expected, rtol=1e-4, atol=1e-5)
+    assert not any(isinstance(layer, nn.BatchNorm2d) for layer in block.modules())
 
 
 def test_an_image_does_not_depend_on_its_batch() -> None:

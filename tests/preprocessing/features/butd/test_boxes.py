@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from preprocessing.features.butd import boxes as module
 from preprocessing.features.butd.boxes import moved, overlaps, select_confident
@@ -76,6 +77,12 @@ def random_scores(count: int, classes: int, sharpness: float, seed: int) -> np.n
     return (exponents / exponents.sum(1, keepdims=True))[:, :-1].astype(np.float32)
 
 
+def chosen(boxes: list[torch.Tensor], scores: list[torch.Tensor], minimum: int, maximum: int) -> list[list[int]]:
+    padded = (pad_sequence(values, batch_first=True, padding_value=0.5) for values in (boxes, scores))
+    chosen_BN, counts_B = select_confident(*padded, [len(values) for values in boxes], minimum, maximum)
+    return [chosen_N[:count].tolist() for chosen_N, count in zip(chosen_BN, counts_B, strict=True)]
+
+
 @pytest.mark.parametrize(
     ("sharpness", "minimum", "maximum", "case"),
     [
@@ -87,8 +94,15 @@ def random_scores(count: int, classes: int, sharpness: float, seed: int) -> np.n
         (0.3, 60, 60, "all"),
     ],
 )
-def test_the_rule_of_the_original(sharpness: float, minimum: int, maximum: int, case: str) -> None:
-    boxes, scores = random_boxes(40, 150, 0), random_scores(40, 7, sharpness, 1)
+@pytest.mark.parametrize("setting", [("_HIGHEST", 1024), ("_HIGHEST", 100), ("_HIGHEST", 10), ("_ROUNDS", 1)])
+def test_the_rule_of_the_original(
+    sharpness: float, minimum: int, maximum: int, case: str, setting: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By all scores, by the highest if they are enough, and step by step if not."""
+    monkeypatch.setattr(module, *setting)
+    if setting[1] == 1024 and case != "all":
+        monkeypatch.delattr(module, "_kept_in_class")
+    boxes, scores = random_boxes(40, 60, 0), random_scores(40, 7, sharpness, 1).round(2)
     confidence = np.zeros(40, np.float32)
     for number in range(7):
         kept = slow_nms(boxes, scores[:, number], 0.3)
@@ -100,8 +114,8 @@ def test_the_rule_of_the_original(sharpness: float, minimum: int, maximum: int, 
         expected = np.argsort(-confidence, kind="stable")[:maximum]
     else:
         expected = sure
-    (found,) = select_confident([torch.from_numpy(boxes)], [torch.from_numpy(scores)], minimum, maximum)
-    assert found.tolist() == expected.tolist()
+    (found,) = chosen([torch.from_numpy(boxes)], [torch.from_numpy(scores)], minimum, maximum)
+    assert found == expected.tolist()
     cases = {"few": len(sure) < minimum, "many": len(sure) > maximum, "between": minimum <= len(sure) <= maximum}
     assert cases.get(case, True)
     assert len(found) == {"fixed": 8, "all": 40, "few": 5, "many": 6}.get(case, len(sure))
@@ -113,14 +127,5 @@ def test_images_together_are_images_alone(device: str) -> None:
     sizes = (40, 1, 25)
     boxes = [torch.from_numpy(random_boxes(size, 100, size)) for size in sizes]
     scores = [torch.from_numpy(random_scores(size, 7, 2.0, size)).mul(16).round().div(16) for size in sizes]
-    together = module._confidences([each.to(device) for each in boxes], [each.to(device) for each in scores])
-    for found_R, *alone in zip(together, boxes, scores, strict=True):
-        (expected_R,) = module._confidences(*([each] for each in alone))
-        assert torch.equal(found_R.cpu(), expected_R)
-    on_device = select_confident([each.to(device) for each in boxes], [each.to(device) for each in scores], 3, 6)
-    on_cpu = select_confident(boxes, scores, 3, 6)
-    assert [chosen_N.tolist() for chosen_N in on_device] == [chosen_N.tolist() for chosen_N in on_cpu]
-
-
-def test_no_images() -> None:
-    assert select_confident([], [], 3, 6) == []
+    found = chosen([each.to(device) for each in boxes], [each.to(device) for each in scores], 3, 24)
+    assert found == [chosen([one], [of_one], 3, 24)[0] for one, of_one in zip(boxes, scores, strict=True)]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from preprocessing.features.butd.detector import Detector, Size
+from preprocessing.features.butd.detector import Detector, Size, random_detector
 from tests.preprocessing.features.butd.tiny import noise, tiny_detector
+from tests.vse_core.test_static_shapes import Operators
 
 
 def test_the_published_network_has_the_published_shapes() -> None:
@@ -57,9 +61,9 @@ def test_the_regions_of_an_image() -> None:
     image = noise(96, 128, 2, scale=1.5)
     with torch.inference_mode():
         maps, sizes = detector.maps([image])
-        (proposals,) = detector.proposals(maps, sizes, [image])
-        (regions,) = detector.select([detector.roi_heads(maps[0], proposals)], [proposals], [image])
-        features = detector.roi_heads(maps[0], proposals)
+        proposals, counts = detector.proposals(maps, sizes, [image])
+        (regions,) = detector([image])
+        (proposals,), (features,) = proposals, detector.roi_heads(maps, proposals, counts)
         objects = detector.roi_heads.box_predictor.cls_score(features)
         attributes = detector.roi_heads.box_predictor.attributes(features, objects)
     assert 3 <= len(regions["boxes"]) <= 6
@@ -83,7 +87,7 @@ def test_half_precision_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
     half.compute_in(torch.bfloat16)
     boxes = torch.tensor([[0.0, 0.0, 60.0, 80.0], [30.0, 20.0, 120.0, 90.0]])
     with torch.inference_mode():
-        features = [detector.roi_heads(detector.maps([image])[0][0], boxes) for detector in (single, half)]
+        features = [detector.roi_heads(detector.maps([image])[0], boxes[None], [2])[0] for detector in (single, half)]
     assert features[1].dtype == torch.float32
     torch.testing.assert_close(features[1], features[0], rtol=0.1, atol=0.1 * float(features[0].mean()))
     (regions,) = half([image])
@@ -99,3 +103,28 @@ def test_a_seed_is_a_network() -> None:
     assert torch.equal(values(0), values(0))
     assert not torch.equal(values(0), values(1))
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+class OnGpu(Operators):
+    """Refuses copies to the GPU that the host waits for."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        of = [value.device.type for value in (*args, result) if isinstance(value, torch.Tensor)]
+        assert len(set(of)) < 2 or (kwargs or {}).get("non_blocking"), f"the host waits for {func}"
+        return result
+
+
+def test_a_batch_on_a_gpu_takes_three_waits_and_few_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU that knows shapes alone; it refuses to tell values but for these lists."""
+    answers = iter([[1, 0, *[300] * 8], 1, [36] * 8])
+    monkeypatch.setattr(FakeTensor, "tolist", lambda _: next(answers))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda values: values)
+    detector = random_detector(Size(width=2), 36, 36, seed=0)
+    detector.compute_in(torch.float32)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        detector.to("cuda")
+        with OnGpu() as operators:
+            detector([noise(608, 800 - 16 * number) for number in range(8)])
+    assert next(answers, None) is None
+    assert operators.counts.total() <= 647, operators.counts.most_common()

@@ -51,10 +51,14 @@ def test_regions_are_pooled() -> None:
     heads = RegionHeads(width=1, objects=2, attributes=2)
     spy = AsPooled()
     heads.res5 = nn.ModuleList([spy])
-    features = heads(torch.from_numpy(values), torch.tensor(boxes))
-    expected = np.array([slowly_pooled(values, box) for box in boxes])
+    maps = torch.from_numpy(np.stack([values[::-1], values]))
+    features = heads(maps, torch.tensor([boxes, boxes]), [2, 5])
+    taken = [(values[::-1], box) for box in boxes[:2]] + [(values, box) for box in boxes]
+    expected = np.array([slowly_pooled(image, box) for image, box in taken])
     np.testing.assert_array_equal(spy.seen[0].numpy(), expected)
-    np.testing.assert_allclose(features.numpy(), expected.mean(axis=(2, 3)), rtol=1e-5)
+    found = torch.cat([features[0, :2], features[1]])
+    np.testing.assert_allclose(found.numpy(), expected.mean(axis=(2, 3)), rtol=1e-5)
+    assert not features[0, 2:].any()
 
 
 def test_many_regions_are_computed_in_parts() -> None:
@@ -64,9 +68,9 @@ def test_many_regions_are_computed_in_parts() -> None:
     values = torch.rand(2, 9, 9, generator=torch.Generator().manual_seed(0))
     corners = torch.rand(230, 2, generator=torch.Generator().manual_seed(1)) * 60
     boxes = torch.cat([corners, corners + 50], dim=1)
-    features = heads(values, boxes)
+    (features,) = heads(values[None], boxes[None], [230])
     assert [len(part) for part in spy.seen] == [100, 100, 30]
-    torch.testing.assert_close(features[150:160], heads(values, boxes[150:160]))
+    torch.testing.assert_close(features[150:160], heads(values[None], boxes[None, 150:160], [10])[0])
 
 
 def test_the_predictor_by_hand() -> None:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import pad
 
 from preprocessing.features.butd.proposals import (
     ProposalHead,
@@ -106,14 +107,27 @@ def slowly_proposed(
     return kept
 
 
-@pytest.mark.parametrize(("scale", "best"), [(1.0, 6000), (2.5, 6000), (1.0, 100)])
-def test_boxes_are_proposed(scale: float, best: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def proposed(
+    logits: torch.Tensor, deltas: torch.Tensor, size: tuple[int, int], scale: float, device: str = "cpu"
+) -> torch.Tensor:
+    """The boxes of an image that is padded for a larger one."""
+    cells = logits.shape[:2]
+    logits = pad(logits, (0, 0, 0, 2, 0, 1), value=50.0).expand(2, -1, -1, -1).to(device)
+    deltas = pad(deltas, (0, 0, 0, 0, 0, 2, 0, 1)).expand(2, -1, -1, -1, -1).to(device)
+    boxes, counts = propose(logits, deltas, [logits.shape[1:3], cells], [(999, 999), size], [1.0, scale])
+    return boxes[1, : counts[1]].cpu()
+
+
+@pytest.mark.parametrize(("scale", "best", "rounds"), [(1.0, 6000, 24), (2.5, 6000, 1), (1.0, 100, 24)])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_boxes_are_proposed(scale: float, best: int, rounds: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("preprocessing.features.butd.proposals.BEFORE_NMS", best)
+    monkeypatch.setattr("preprocessing.features.butd.boxes._ROUNDS", rounds)
     rng = np.random.default_rng(0)
     logits = rng.normal(0, 1, (HEIGHT, WIDTH, 12)).astype(np.float32)
     deltas = rng.normal(0, 0.7, (HEIGHT, WIDTH, 12, 4)).astype(np.float32)
     deltas[1, :, :, 0] = 30.0  # far out of the image, with nothing left after cutting
-    found = propose(torch.from_numpy(logits), torch.from_numpy(deltas), SIZE, scale)
+    found = proposed(torch.from_numpy(logits), torch.from_numpy(deltas), SIZE, scale, device)
     expected = slowly_proposed(logits, deltas, caffe_anchors().tolist(), scale, best)
     assert 10 < len(expected) < 300
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-3)
@@ -122,14 +136,14 @@ def test_boxes_are_proposed(scale: float, best: int, monkeypatch: pytest.MonkeyP
 def test_three_hundred_are_enough() -> None:
     deltas = torch.zeros(30, 30, 12, 4)
     logits = torch.rand(30, 30, 12, generator=torch.Generator().manual_seed(0))
-    assert len(propose(logits, deltas, (480, 480), 1.0)) == 300
+    assert len(proposed(logits, deltas, (480, 480), 1.0)) == 300
 
 
 def test_where_nothing_is_proposed_the_image_is() -> None:
     """A photograph of 20 pixels is enlarged thirty times: nothing in it has 16 of its pixels."""
     deltas = torch.full((2, 2, 12, 4), 0.0)
     deltas[..., 2:] = -9.0
-    found = propose(torch.zeros(2, 2, 12), deltas, (30, 32), 30.0)
+    found = proposed(torch.zeros(2, 2, 12), deltas, (30, 32), 30.0)
     assert found.tolist() == [[0, 0, 31, 29]]
 
 
