@@ -33,6 +33,7 @@ os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ["MPLBACKEND"] = "Agg"
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 os.environ.pop("RAY_ADDRESS", None)
+os.environ.pop("VSE_STORAGE", None)
 # Nobody's own account: the settings of the tests' S3 server go into this file, while there is one.
 os.environ["AWS_CONFIG_FILE"] = os.environ["AWS_SHARED_CREDENTIALS_FILE"] = str(
     Path(tempfile.gettempdir()) / f"vse-aws-{os.getpid()}"
