@@ -118,7 +118,7 @@ def _damages(data: bytes, other: bytes | None, draw: random.Random) -> Iterator[
 
 def _without_folders(name: str) -> str:
     """Return a name by which the same file of another run is found."""
-    return re.sub(r"[0-9a-f]{16,}", "*", name)
+    return re.sub(r"[0-9a-f]{16,}|(?<=/000001-)[0-9a-f]{8}", "*", name)
 
 
 def _run(command: Command, pipeline: Pipeline, folder: Path) -> Result:
