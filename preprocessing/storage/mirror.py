@@ -114,9 +114,14 @@ class Mirror:
             return None
 
     def share(self, source: Path, directory: Path, names: Iterable[str]) -> None:
-        """Name finished files of one directory in another one, which has them from then on, without a copy."""
+        """Name finished files of one directory in another one, which has them from then on, here as links."""
         there = self._entries(source)
-        self._list_elsewhere(directory, self.elsewhere(directory) | {name: there[name] for name in names})
+        shared = {name: there[name] for name in names}
+        for name, entry in shared.items():
+            if _size(source / name) == entry.bytes:
+                with contextlib.suppress(FileNotFoundError):  # it has just made room
+                    link_atomic(source / name, directory / name)
+        self._list_elsewhere(directory, self.elsewhere(directory) | shared)
 
     def elsewhere(self, directory: Path) -> dict[str, Entry]:
         """Return the files of a directory that lie in another one, by their names here."""

@@ -154,6 +154,7 @@ def test_versions_name_shards_where_they_are(tmp_path: Path) -> None:
     made = {names[0]: (0, 1, 2), names[1]: (2, 3), names[2]: (3, 4)}
     every = {f"extract/train/{name}/shard-{number:05d}.tar" for name in made for number in made[name]}
     assert stored_shards(storage) == every
+    assert first.shards[0].samefile(third.shards[0])
 
     mirror = first.directory.mirror
     mirror.remove(first.directory.path)
