@@ -1,6 +1,6 @@
-"""Work beside other work keeps nothing for its gradient that the other may let go of: there is no GPU to notice it on.
+"""What runs on a stream of its own keeps nothing for its gradient that other work may let go of; seen without a GPU.
 
-The gradient is computed on the stream of the work, and what is let go of meanwhile is another stream's to write to.
+The gradient is computed on that stream too, and what is let go of meanwhile is another stream's to write to.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def memory_of(tensor: Tensor) -> int:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_work_beside_keeps_nothing_of_the_rest(name: str) -> None:
+def test_a_stream_keeps_nothing_of_the_others(name: str) -> None:
     image, text = PARTS[name]
     model = build_model(16, 30, 8, image=image, text=text)
     inputs = [
