@@ -24,6 +24,7 @@ import yaml
 
 from pipelines.config import load_config
 from pipelines.registry.models import CHAMPION, aliases_of
+from pipelines.runtime.outputs import OUTPUTS
 from pipelines.stages.runner import run_stages
 from pipelines.stages.train import run as train
 from pipelines.training.loss_log import LOSSES
@@ -289,5 +290,5 @@ def _require_fetched_once(s3: FaultyProxy) -> None:
     """Refuse a machine that has got an object twice, but for lists of names and what changes."""
     for (machine, path), times in s3.fetched.items():
         is_listing = "list-type" in path
-        changes = "/locks/" in path or LOSSES in path
+        changes = "/locks/" in path or LOSSES in path or OUTPUTS in path
         assert times == 1 or is_listing or changes, f"{machine} has got {path} {times} times"
