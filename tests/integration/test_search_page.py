@@ -52,8 +52,8 @@ def require_shown(page: Page, count: int) -> None:
     """Wait until the page shows as many images as results, and all of them have loaded."""
     expect(page.locator("#results img")).to_have_count(count)
     for image in page.locator("#results img").all():
-        expect(image).to_have_js_property("complete", True)
-        assert image.evaluate("image => image.naturalWidth") > 0
+        # One whose address is not set yet is complete as well.
+        page.wait_for_function("image => image.complete && image.naturalWidth > 0", arg=image.element_handle())
 
 
 def test_a_typed_query_shows_images_and_where_its_words_are(page: Page, replica: SearchReplica) -> None:
