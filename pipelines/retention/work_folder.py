@@ -21,7 +21,7 @@ from pipelines.schema.fields import default_mirror
 from pipelines.tracking.client import named_outages
 from pipelines.tracking.removal import LoggedRuns, local_folder
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage.mirror import ELSEWHERE
+from preprocessing.storage.elsewhere import ELSEWHERE
 from preprocessing.storage.opening import open_storage
 from vse_core.digests import unsealed
 

@@ -24,7 +24,7 @@ from preprocessing.shards.index import (
 )
 from preprocessing.shards.open_shards import TarFile
 from preprocessing.storage.atomic import open_atomic, write_json_atomic
-from preprocessing.storage.mirror import named_elsewhere
+from preprocessing.storage.elsewhere import named_elsewhere
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import link_atomic, locked, sync_directory, write_json_atomic
 from preprocessing.storage.base import Entry, LocalStorage, StorageError
+from preprocessing.storage.elsewhere import ELSEWHERE, named_elsewhere, parse_list
 from preprocessing.storage.opening import open_storage
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 # Lists a folder's files, is written last and deleted first: without it the folder is not there.
 CONTENTS = "contents.json"
-# Lists a folder's files that lie in another one: shards of an earlier version, which stay where they are.
-ELSEWHERE = "elsewhere.json"
 # In a folder that was removed but for what others have there; who makes the folder again drops it.
 REMOVED = "removed"
 
@@ -129,7 +127,7 @@ class Mirror:
         if path.is_file():
             return named_elsewhere(directory)
         data = self.read(path)
-        return {} if data is None else _named(data, f"{self.address}/{self._name(path)}")
+        return {} if data is None else parse_list(data, f"{self.address}/{self._name(path)}")
 
     def push_missing(self, directory: Path, names: Iterable[str]) -> None:
         """Copy those files of a directory that are here and that the storage lacks or has in another size."""
@@ -292,12 +290,15 @@ class Mirror:
         self.push(directory / ELSEWHERE)
 
     def _find(self, path: Path) -> Entry | None:
-        """Return what the storage has of a file, in its folder or elsewhere, as a list on this machine says."""
-        if path.name in (named := named_elsewhere(path.parent)):
-            return named[path.name]
+        """Return what the storage has of a file, in its folder or elsewhere; a shard that is here is not asked for."""
+        named = named_elsewhere(path.parent).get(path.name)
+        return named if named is not None and _size(path) == named.bytes else self._ask(path)
+
+    def _ask(self, path: Path) -> Entry | None:
         found = self._storage.find(self._name(path))
         if found is None and path.name.startswith(_SHARD):
-            return self.elsewhere(path.parent).get(path.name)
+            named = self.elsewhere(path.parent).get(path.name)
+            return None if named is None else self._storage.find(named.name)
         return found
 
     def _entries(self, directory: Path) -> dict[str, Entry]:
@@ -315,7 +316,10 @@ class Mirror:
             return own
         if not self.is_read_only:
             self._pull_one(directory / ELSEWHERE, own[ELSEWHERE])
-        return self.elsewhere(directory) | own
+        there = {entry.name: entry for entry in self._storage.list(self._name(directory.parent))}
+        named = {name: there.get(entry.name) for name, entry in self.elsewhere(directory).items()}
+        # What is no longer there is made again, here.
+        return {name: entry for name, entry in named.items() if entry is not None} | own
 
     def _download(self, path: Path, target: Path) -> None:
         try:
@@ -380,8 +384,7 @@ class Mirror:
             locked(lock_file(self.root, path.parent, _IN_USE), alone),
             locked(path, alone, os.O_RDWR),
         ):
-            named = named_elsewhere(path.parent).get(path.name)
-            entry = self._storage.find(self._name(path) if named is None else named.name)
+            entry = self._ask(path)
             if entry is not None and entry.bytes == size:
                 path.unlink(missing_ok=True)
                 return True
@@ -390,29 +393,6 @@ class Mirror:
 
 # A work folder without a storage.
 NO_MIRROR = Mirror()
-
-
-def named_elsewhere(directory: Path) -> dict[str, Entry]:
-    """Return the files of a directory that lie in another one, by its list on this machine; raises StorageError."""
-    path = directory / ELSEWHERE
-    if not path.is_file():
-        return {}
-    return _read_named(path, path.stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=8)
-def _read_named(path: Path, _changed: int) -> dict[str, Entry]:
-    return _named(path.read_bytes(), str(path))
-
-
-def _named(data: bytes, where: str) -> dict[str, Entry]:
-    """Read a list of files that lie elsewhere."""
-    with damage_as(StorageError, where, "remove that folder there, and run what makes it again"):
-        files = dict(parse_json(data))
-        return {
-            name: Entry(require_inner_name(there, where, StorageError), int(size), "")
-            for name, (there, size) in files.items()
-        }
 
 
 def _declares_least(name: str) -> tuple[bool, bool, str]:

@@ -20,7 +20,8 @@ from preprocessing.reading import parse_json, reason
 from preprocessing.shards.index import ShardError, read_index, verify_shard
 from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import link_atomic, write_json_atomic
-from preprocessing.storage.mirror import REMOVED, named_elsewhere, sidecar_path, table_path
+from preprocessing.storage.elsewhere import named_elsewhere
+from preprocessing.storage.mirror import REMOVED, sidecar_path, table_path
 from vse_core.digests import sealed, unsealed
 
 log = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ def reuse_shards(shards: ShardSet, version: Version, extra: Extra | None = None)
         same = [name for name, content in version.contents.items() if last.contents.get(name) == content]
         common = _complete(earlier, same, extra)
         missing = {path.name for path in missing_shards(directory, shards.paths, extra)}
-        take = _link if mirror.address is None else _name
+        take = _link if mirror.address is None else _share
         take(earlier, directory, missing.intersection(common), extra)
     # Before anything is made: the shards of a killed run count as well, if the split grows again before the next start.
     content = {"fingerprint": directory.fingerprint, "contents": dict(version.contents), "taken": common}
@@ -158,7 +159,7 @@ def _complete(earlier: StageDir, names: list[str], extra: Extra | None) -> list[
     return [name for name in names if is_complete(earlier.path / name, earlier.fingerprint, extra)]
 
 
-def _name(earlier: StageDir, directory: StageDir, names: Collection[str], extra: Extra | None) -> None:
+def _share(earlier: StageDir, directory: StageDir, names: Collection[str], extra: Extra | None) -> None:
     """Have the shards where they are on the storage; their sidecars keep the fingerprint that they were made with."""
     stored = earlier.mirror.stored(earlier.path).keys()
     files = {file.name for name in names for file in (*shard_files(Path(name), extra), table_path(Path(name)))}

@@ -20,7 +20,8 @@ from preprocessing.extraction.extract import extract_shard
 from preprocessing.shards.index import read_index, verify_shard
 from preprocessing.shards.reader import ShardReader
 from preprocessing.storage.atomic import write_json_atomic
-from preprocessing.storage.base import LocalStorage
+from preprocessing.storage.base import LocalStorage, StorageError
+from preprocessing.storage.elsewhere import ELSEWHERE
 from preprocessing.storage.mirror import sidecar_path, table_path
 from tests.pipelines.stages.extract.test_checks import Numbers
 from vse_core.digests import sealed, unsealed
@@ -178,6 +179,26 @@ def test_versions_name_shards_where_they_are(tmp_path: Path) -> None:
     assert stored_shards(storage) == {f"extract/train/{names[0]}/shard-0000{number}.tar" for number in range(3)}
     mirror.remove(first.directory.path)
     assert [path.name for path in storage.rglob("*") if path.is_file()] == [next(storage.rglob("newest-*.json")).name]
+
+
+def test_a_named_shard_that_is_gone_is_made_again(tmp_path: Path) -> None:
+    storage = tmp_path / "storage"
+    settings = ["features.shard_size=3", "training.batch_size=4", f"storage.address={storage}"]
+    grown([*settings, f"work_dir={tmp_path / 'one'}"], 7)
+    grown([*settings, f"work_dir={tmp_path / 'one'}"], 10)
+    first, second = (train_split(loaded([*settings, f"work_dir={tmp_path / 'two'}"], images)) for images in (7, 10))
+    (storage / "extract" / "train" / first.directory.path.name / "shard-00000.tar").unlink()
+    assert second.missing() == {second.shards[0]}
+    assert make(second) == ["shard-00000.tar"]
+    third = train_split(loaded([*settings, f"work_dir={tmp_path / 'three'}"], 10))
+    with third.directory.mirror.pinned_shard(third.shards[0]):
+        verify_shard(third.shards[0], deep=True)
+
+    listed = second.directory.path / ELSEWHERE
+    for damage in ("{", "[]", '{"shard-00001.tar": ["a"]}'):
+        listed.write_text(damage)
+        with pytest.raises(StorageError, match=r"elsewhere\.json \(.*\); remove it, on the storage too, and run"):
+            second.directory.mirror.elsewhere(second.directory.path)
 
 
 def test_requests_of_a_version_do_not_grow_with_what_it_reuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
