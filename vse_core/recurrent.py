@@ -56,6 +56,7 @@ def unpacked_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tenso
         return _forward_states(gru, gru.all_weights[0], inputs_BNE).masked_fill(is_padding_BN1, 0.0)
 
     def backward_states() -> Tensor:
+        """Return the states (B, N, H) of the direction that reads backwards."""
         turned_BN = (lengths_B.unsqueeze(1) - ordinals_1N).clamp(min=0)
         turned_BNH = _forward_states(gru, gru.all_weights[1], _at_places(inputs_BNE, turned_BN))
         return _at_places(turned_BNH, turned_BN)

@@ -24,6 +24,7 @@ def beside(name: str, like: Tensor, work: Callable[[], Tensor]) -> Callable[[], 
         done = work()
 
     def joined() -> Tensor:
+        """Return the result, after whose work the current stream goes on."""
         here.wait_stream(there)
         done.record_stream(here)
         return done

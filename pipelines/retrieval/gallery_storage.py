@@ -34,7 +34,7 @@ def mirror_of(folder: Path) -> Mirror:
 def refresh(folder: Path) -> None:
     """Bring a gallery of the work directory up to what the storage has of it, if there is a storage.
 
-    Raises StorageError if it does not answer, or has another gallery of this name than this machine has made.
+    Raises StorageError if it does not answer, lacks what it had, or has another gallery of this name than made here.
     """
     mirror, state = mirror_of(folder), folder / STATE
     if mirror.address is None or not (folder.is_dir() or mirror.has(state)):
@@ -43,9 +43,13 @@ def refresh(folder: Path) -> None:
         while (there := mirror.read(state)) != (here := state.read_bytes() if state.is_file() else None):
             own = {} if here is None else content_of(here, folder)
             if there is None:
-                if own["storage"] == mirror.address:  # another machine has deleted it
-                    shutil.rmtree(folder)
-                return
+                if own["storage"] != mirror.address:
+                    return  # not there yet
+                delete_own = command("index", "--name", folder.name, "--delete")
+                raise StorageError(
+                    f"{mirror.address} has no gallery {folder.name!r} any more: if another machine has deleted it, "
+                    f"delete the copy here too ({delete_own}); its images can be indexed again then"
+                )
             _take(mirror, folder, own, there)
 
 

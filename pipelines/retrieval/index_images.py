@@ -46,7 +46,7 @@ def _delete(folder: Path, options: argparse.Namespace) -> None:
     mirror = mirror_of(folder)
     where = f"{folder.parent}{f' and in {mirror.address}' if mirror.address else ''}"
     if not (folder / STATE).is_file() and not mirror.has(folder / STATE):
-        raise StageError(f"there is no gallery {folder.name!r} in {where}")
+        raise StageError(f"no gallery {folder.name!r} in {where}")
     say(f"{folder.name}: {'would be' if options.dry_run else 'is'} deleted in {where}; the images stay")
     if not options.dry_run:
         delete(mirror, folder)

@@ -86,6 +86,7 @@ class Rollout:
         """Look after the replicas until interrupted; StageError if none answers and none can be started."""
 
         def keep_looking() -> None:
+            """Look for news until interrupted."""
             while not interrupted.wait(_NEWS_SECONDS):
                 self.look()
 

@@ -119,6 +119,7 @@ class S3Storage:
         """Return the contents of an object in one request, or of a part of it, `Range`, as HTTP writes one."""
 
         def get() -> bytes:
+            """Get the bytes once, and compare them with their checksum."""
             answer = client().get_object(Bucket=self._bucket, Key=self._key(name), **part)
             try:
                 data: bytes = answer["Body"].read()
@@ -135,6 +136,7 @@ class S3Storage:
         with open_atomic(path) as file:
 
             def get() -> None:
+                """Get the object into the file once, and compare it with its checksum."""
                 head = client().head_object(Bucket=self._bucket, Key=self._key(name))
                 file.seek(0)
                 file.truncate()
@@ -150,6 +152,7 @@ class S3Storage:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
 
         def send() -> None:
+            """Send the file once, and compare what is stored with it."""
             with path.open("rb") as file:
                 metadata = {"Metadata": {_SHA256: digest}}
                 client().upload_fileobj(file, self._bucket, self._key(name), ExtraArgs=metadata, Config=_transfer())

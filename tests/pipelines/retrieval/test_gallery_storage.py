@@ -49,7 +49,9 @@ def files(folder: Path) -> dict[str, bytes]:
     return {name: data for name, data in found.items() if not name.endswith("contents.json")}
 
 
-def test_a_second_machine_searches_shows_and_updates_it(use: Use, photos: Path, embedded: list[str]) -> None:
+def test_a_second_machine_searches_shows_and_updates_it(
+    use: Use, photos: Path, embedded: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     first, before = use("first"), holiday().answer("a red ring", "text", 9, "images").hits
     served = find_served(str(first), "unused")
     photos.rename(photos.with_name("away"))
@@ -79,6 +81,8 @@ def test_a_second_machine_searches_shows_and_updates_it(use: Use, photos: Path, 
     assert index("--delete") == 0
     use("first")
     assert index() == 1
+    assert "has no gallery 'holiday' any more: if another machine has deleted it, delete" in capsys.readouterr().err
+    assert index("--delete") == 0
     assert not first.exists()
     assert not files(photos.with_name("storage") / "galleries")
 

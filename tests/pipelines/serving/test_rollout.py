@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -22,7 +23,7 @@ class Cluster:
     def __init__(self) -> None:
         self.deployed: list[str] = []
         self.state = DONE
-        self.replicas = Replicas(None, self.deployed.append, lambda: self.state)  # type: ignore[arg-type]
+        self.replicas = Replicas(AsyncMock(), self.deployed.append, lambda: self.state)
 
 
 @pytest.fixture

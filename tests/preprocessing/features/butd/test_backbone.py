@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,11 +49,11 @@ def test_the_block_of_the_paper() -> None:
     block = randomised(Bottleneck(6, 4, stride=2, dilation=2, has_shortcut=True))
     x = torch.rand(2, 6, 9, 7, generator=torch.Generator().manual_seed(1))
 
-    def conv_norm(layer: nn.Module, x: Tensor, **how: int) -> Tensor:
-        y = nn.functional.conv2d(x, layer.weight, **how)  # type: ignore[arg-type]
-        norm, shape = layer.norm, (1, -1, 1, 1)
-        y = (y - norm.running_mean.view(shape)) / (norm.running_var.view(shape) + 1e-5).sqrt()  # type: ignore[union-attr, operator]
-        return y * norm.weight.view(shape) + norm.bias.view(shape)  # type: ignore[union-attr, operator]
+    def conv_norm(layer: Any, x: Tensor, **how: Any) -> Tensor:
+        y, norm, shape = nn.functional.conv2d(x, layer.weight, **how), layer.norm, (1, -1, 1, 1)
+        y = (y - norm.running_mean.view(shape)) / (norm.running_var.view(shape) + 1e-5).sqrt()
+        normalised: Tensor = y * norm.weight.view(shape) + norm.bias.view(shape)
+        return normalised
 
     y = conv_norm(block.conv1, x, stride=2).relu()
     y = conv_norm(block.conv2, y, padding=2, dilation=2).relu()
