@@ -374,6 +374,22 @@ def nights_table() -> str:
     return _table(["nights", "what came", "outcome", "seconds", "requests to S3"], rows)
 
 
+def checkpoints_table() -> str:
+    """How long a checkpoint stops training, and how long writing it takes."""
+    rows = [
+        [
+            f"VSE-infinity, {name}",
+            f"{of['parameters'] / 1e6:.0f} million",
+            f"{of['bytes'] / 1e6:,.0f} MB",
+            *(f"{of[key]:.2f}" for key in ("written", "stopped", "stopped_first")),
+        ]
+        for name, of in _read("checkpoints")["systems"].items()
+    ]
+    return _table(
+        ["model", "parameters", "checkpoint", "copied and written, s", "training stops, s", "at the first"], rows
+    )
+
+
 def small_vectors_table() -> str:
     """Bytes, milliseconds and RSUM of the forms of an index's vectors."""
     found = _read("compression")["forms"]
@@ -445,6 +461,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpo study": gpo_study_table,
     "serving": serving_table,
     "nights": nights_table,
+    "checkpoints": checkpoints_table,
     "small vectors": small_vectors_table,
     "speed": speed_table,
     "sizing": sizing_table,

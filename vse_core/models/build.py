@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from vse_core.digests import check_digests, damage_named
 from vse_core.encoders.components import ComponentEncoder
@@ -79,6 +80,9 @@ MODELS: dict[tuple[str, str], Callable[..., Model]] = {
     ("dual_encoder", "dual_encoder"): TwoTower,
 }
 """Models whose two sides belong together, by their names; others are two-tower models."""
+
+# transformers has functions of its own in their places while it builds a network.
+_DRAWING = ("normal_", "uniform_", "kaiming_uniform_")
 
 
 def build_model(
@@ -156,11 +160,21 @@ def load_model(directory: Path | str, device: str = "cpu") -> Model:
     check_digests(directory)
     specification = json.loads((directory / SPECIFICATION).read_text(encoding="utf-8"))
     require(f"the model in {directory}", specification.pop("plugins", {}))
-    with damage_named(directory / SPECIFICATION):
+    with damage_named(directory / SPECIFICATION), _Unset():
         model = build_model(**specification)
     load_weights(model, directory)
     _merge_updates(model)
     return model.to(device).eval()
+
+
+class _Unset(TorchFunctionMode):
+    """Draws no values for new parameters, which saved weights replace: they take longer than reading these."""
+
+    def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        """Call a function of torch, but for those that draw, in `nn.init` and of tensors."""
+        target = given[0] if given else (named or {}).get("tensor")
+        is_drawn = getattr(function, "__name__", "") in _DRAWING and isinstance(target, nn.Parameter)
+        return target if is_drawn else function(*given, **named or {})
 
 
 def _merge_updates(model: Model) -> None:

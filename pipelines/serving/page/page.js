@@ -86,7 +86,8 @@ async function more() {
     const started = performance.now();
     const found = await request(wanted);
     if (number !== latest) return;
-    say(`${found.results.length} ${found.target} in ${Math.round(performance.now() - started)} ms`);
+    const most = found.results.length === facts.max_results ? ", the most that are shown" : "";
+    say(`${found.results.length} ${found.target} in ${Math.round(performance.now() - started)} ms${most}`);
     element("warning").hidden = !found.warning;
     element("warning").textContent = found.warning;
     add(found);

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from transformers import BertConfig, BertModel
 
 from vse_core.digests import DIGESTS, DigestError, write_digests
 from vse_core.models import build_model, load_model
+from vse_core.models.build import _Unset
 
 SPECIFICATION = {
     "feature_dim": 5,
@@ -54,6 +56,17 @@ def test_pretrained_weights_are_not_needed_any_more(tmp_path: Path):
     loaded.save(again)
     for file in ("model.json", "model.safetensors"):
         assert (again / file).read_bytes() == (bundle / file).read_bytes()
+
+
+def test_loading_draws_no_parameters_which_are_read_afterwards():
+    before = torch.get_rng_state()
+    with _Unset():
+        modules = [nn.Embedding(3, 4), nn.Linear(4, 3), nn.GRU(4, 3)]
+        assert torch.equal(torch.get_rng_state(), before)
+        buffer = torch.empty(3).normal_()  # no file has it
+    torch.set_rng_state(before)
+    assert torch.equal(buffer, torch.empty(3).normal_())
+    assert all(isinstance(parameter, nn.Parameter) for module in modules for parameter in module.parameters())
 
 
 def test_text_encoders_go_by_their_names():
