@@ -1,5 +1,6 @@
 """All collectives of training: gathering embeddings with gradients, and sums over all processes."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -84,6 +85,11 @@ def all_reduce_sum(values: Tensor) -> Tensor:
         return values
     total: Tensor = _AllReduceSum.apply(values)
     return total
+
+
+def all_reduce_sums(values: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Sum numbers over all processes, in one exchange; see :func:`all_reduce_sum`."""
+    return values if world_size() == 1 else all_reduce_sum(torch.stack(list(values))).unbind()
 
 
 def average_gradients(module: nn.Module) -> None:

@@ -17,12 +17,11 @@ from vse_core.streams import beside
 def gru_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
     """Return the states (B, N, H) of a GRU of one layer, the mean of both directions' if it has two.
 
-    They are zero beyond a sequence's end.
+    Whatever the padding holds, they do not depend on it; those beyond a sequence's end mean nothing.
     """
-    if torch.onnx.is_in_onnx_export():
-        return _onnx_states(gru, inputs_BNE, lengths_B)
     if has_static_shapes(inputs_BNE):
-        return unpacked_states(gru, inputs_BNE, lengths_B)
+        is_padding_BN = torch.arange(inputs_BNE.shape[1], device=inputs_BNE.device) >= lengths_B.unsqueeze(1)
+        return unpacked_states(gru, inputs_BNE.masked_fill(is_padding_BN.unsqueeze(-1), 0.0), lengths_B)
     packed = pack_padded_sequence(inputs_BNE, lengths_B, batch_first=True, enforce_sorted=False)
     each_once = packed._replace(data=torch.arange(len(packed.data)))
     return _padded(packed._replace(data=packed_gru_states(gru, packed.data, each_once)), inputs_BNE.shape[1])
@@ -31,7 +30,7 @@ def gru_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
 def word_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], tokens_BN: Tensor, lengths_B: Tensor) -> Tensor:
     """Return ``gru_states`` of word vectors; on a CPU, a word of the batch is projected to the GRU's width once."""
     if has_static_shapes(tokens_BN):
-        return gru_states(gru, embedding(tokens_BN), lengths_B)
+        return unpacked_states(gru, embedding(tokens_BN), lengths_B)
     words_U, places_BN = tokens_BN.unique(return_inverse=True)
     packed = pack_padded_sequence(places_BN, lengths_B, batch_first=True, enforce_sorted=False)
     return _padded(packed._replace(data=packed_gru_states(gru, embedding(words_U), packed)), tokens_BN.shape[1])
@@ -46,24 +45,24 @@ def last_state(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
 def unpacked_states(gru: nn.GRU, inputs_BNE: Tensor, lengths_B: Tensor) -> Tensor:
     """Return :func:`gru_states` without packing, which costs kernels at every step, and the host a wait for lengths.
 
-    Padding behind a sequence does not matter to a direction that reads forwards. The other one gets the sequence turned
-    round, in a call of its own.
+    Padding behind a sequence, of any finite numbers, does not matter to a direction that reads forwards. The other one
+    gets the sequence turned round, in a call of its own.
     """
-    ordinals_1N = torch.arange(1, inputs_BNE.shape[1] + 1, device=inputs_BNE.device).unsqueeze(0)
-    is_padding_BN1 = (ordinals_1N > lengths_B.unsqueeze(1)).unsqueeze(-1)
-    inputs_BNE = inputs_BNE.masked_fill(is_padding_BN1, 0.0)
+    if torch.onnx.is_in_onnx_export():
+        return _onnx_states(gru, inputs_BNE, lengths_B)
     if not gru.bidirectional:
-        return _forward_states(gru, gru.all_weights[0], inputs_BNE).masked_fill(is_padding_BN1, 0.0)
+        return _forward_states(gru, gru.all_weights[0], inputs_BNE)
 
     def backward_states() -> Tensor:
         """Return the states (B, N, H) of the direction that reads backwards."""
-        turned_BN = (lengths_B.unsqueeze(1) - ordinals_1N).clamp(min=0)
+        ordinals_N = torch.arange(1, inputs_BNE.shape[1] + 1, device=inputs_BNE.device)
+        turned_BN = (lengths_B.unsqueeze(1) - ordinals_N).clamp(min=0)
         turned_BNH = _forward_states(gru, gru.all_weights[1], _at_places(inputs_BNE, turned_BN))
         return _at_places(turned_BNH, turned_BN)
 
     backward_BNH = beside(f"backwards, {gru.hidden_size}", inputs_BNE, backward_states)
     states_BNH = _forward_states(gru, gru.all_weights[0], inputs_BNE)
-    return ((states_BNH + backward_BNH()) / 2).masked_fill(is_padding_BN1, 0.0)
+    return (states_BNH + backward_BNH()) / 2
 
 
 def _forward_states(gru: nn.GRU, weights: list[nn.Parameter], inputs_BNE: Tensor) -> Tensor:

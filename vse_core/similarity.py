@@ -13,7 +13,7 @@ def unit_length(vectors: Tensor) -> Tensor:
     """
     vectors = at_least_float32(vectors)
     lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return vectors / (lengths.masked_fill(lengths == 0, 1.0) + 1e-8)
+    return vectors / (lengths + (lengths == 0) + 1e-8)
 
 
 def view_similarities(images_BKD: Tensor, texts_CD: Tensor) -> Tensor:

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 
-def step_if_finite(optimizer: torch.optim.Optimizer, is_finite: Tensor) -> None:
-    """Step the optimiser if a flag on the device is set; a fused optimiser reads it there, without a wait of the host.
+def step_if_finite(optimizer: torch.optim.Optimizer, value: Tensor) -> None:
+    """Step the optimiser if a number on the device is finite; a fused optimiser sees to it there, and no host waits.
 
     `torch.amp.GradScaler.step` does the same, but only with a gradient scale, which full precision does not have.
     Would be replaced by: a `found_inf` parameter of `Optimizer.step`.
     """
     if getattr(optimizer, "_step_supports_amp_scaling", False):
         fused: Any = optimizer
-        fused.grad_scale, fused.found_inf = None, (~is_finite).float()
+        fused.grad_scale, fused.found_inf = None, (value - value).float().nan_to_num(nan=1.0)
         optimizer.step()
         del fused.grad_scale, fused.found_inf
-    elif is_finite:
+    elif value.isfinite():
         optimizer.step()
 
 

@@ -112,17 +112,17 @@ def test_recurrent_states(bidirectional: bool):
     gru = nn.GRU(6, 8, batch_first=True, bidirectional=bidirectional)
     embedding, lengths = nn.Embedding(13, 6), torch.tensor([3, 7, 1, 7])
     features, tokens = torch.randn(4, 7, 6), torch.randint(0, 13, (4, 7))
-    exact = copy.deepcopy(gru).double(), copy.deepcopy(embedding).double()
-    of_features = output_and_gradients(
-        exact[0], [features.double(), lengths], lambda *read: gru_states(exact[0], *read)
-    )
-    of_words = output_and_gradients(exact[1], [tokens, lengths], lambda *read: word_states(*exact, *read))
-    gru.cuda(), embedding.cuda()
-    on_gpu = features.cuda(), tokens.cuda(), lengths.cuda()
-    found = output_and_gradients(gru, [on_gpu[0], on_gpu[2]], lambda *read: gru_states(gru, *read))
-    assert_near(found, of_features)
-    found = output_and_gradients(embedding, [on_gpu[1], on_gpu[2]], lambda *read: word_states(gru, embedding, *read))
-    assert_near(found, of_words)
+    is_real = torch.arange(7) < lengths.unsqueeze(1)
+
+    def found(gru: nn.GRU, embedding: nn.Embedding, features: Tensor, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+        """Return real states of features and of words, and their gradients."""
+        real = is_real.to(lengths.device)
+        return output_and_gradients(
+            gru, [features, lengths], lambda *read: gru_states(gru, *read)[real]
+        ) + output_and_gradients(embedding, [tokens, lengths], lambda *read: word_states(gru, embedding, *read)[real])
+
+    expected = found(copy.deepcopy(gru).double(), copy.deepcopy(embedding).double(), features.double(), tokens, lengths)
+    assert_near(found(gru.cuda(), embedding.cuda(), *moved([features, tokens, lengths], "cuda")), expected)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -94,12 +94,12 @@ class FeatureEncoder(nn.Module):
         return unit_length(pooled if pooled.dim() == 3 else pooled.unflatten(1, (self.projections, -1)))
 
     def regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the unit vectors (B, P, N, D) of the elements by each of P projections, 0 for padding; their mask."""
+        """Return unit vectors (B, P, N, D) of the elements by each of P projections, and the mask of real elements."""
         sets_BND, mask_BN = self._project(features_BNF, lengths_B)
         return unit_length(sets_BND.unflatten(2, (self.projections, -1)).transpose(1, 2)), mask_BN
 
     def _project(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-        """The sets in the joint space, projections side by side, zero where there is no element; and their mask."""
+        """The sets in the joint space, projections side by side, and the mask of their real elements."""
         check_lengths(features_BNF, lengths_B)
         mask_BN = valid_mask(features_BNF, lengths_B)
         # Autocast would convert them once for each layer that reads them.
@@ -129,9 +129,11 @@ class ResidualMLP(nn.Module):
         In the statistics of the batch norm ``padding`` rows of zeros join, and rows that do not count are left out.
         """
         hidden_MH = self.hidden(rows_MF)
-        # A row of zeros leaves the linear layer as its bias.
-        padded_PH = self.hidden.bias.to(hidden_MH.dtype).expand(padding, -1)
-        normed_MH = self.norm(torch.cat((hidden_MH, padded_PH)), counted_M)[: rows_MF.shape[0]]
+        if padding:  # a row of zeros leaves the linear layer as its bias
+            padded_PH = self.hidden.bias.to(hidden_MH.dtype).expand(padding, -1)
+            normed_MH = self.norm(torch.cat((hidden_MH, padded_PH)), counted_M)[: len(hidden_MH)]
+        else:
+            normed_MH = self.norm(hidden_MH, counted_M)
         out: Tensor = self.out(torch.relu(normed_MH))
         return out
 
@@ -157,18 +159,19 @@ class GlobalBatchNorm(nn.BatchNorm1d):
             return super().forward(rows_MF)
         values_MF = at_least_float32(rows_MF)
         # One for each row that counts, zero for the others.
-        counted_M = values_MF.new_ones(len(rows_MF)) if counted_M is None else counted_M
-        ones_M1 = counted_M.unsqueeze(1).to(values_MF.dtype)
+        ones_M1 = values_MF.new_ones(len(rows_MF), 1) if counted_M is None else counted_M.unsqueeze(1)
         count = all_reduce_sum(ones_M1.sum(dim=0))
         mean_F = all_reduce_sum((ones_M1 * values_MF).sum(dim=0)) / count
+        centered_MF = values_MF - mean_F
         # A second pass instead of E[x^2] - E[x]^2, which cancels in float32.
-        variance_F = all_reduce_sum((ones_M1 * (values_MF - mean_F)).square().sum(dim=0)) / count
+        squares_F = all_reduce_sum((ones_M1 * centered_MF.square()).sum(dim=0))
+        variance_F = squares_F / count
         with torch.no_grad():
             self.num_batches_tracked += 1
             self.running_mean.lerp_(mean_F, self.momentum)
-            self.running_var.lerp_(variance_F * count / (count - 1), self.momentum)
+            self.running_var.lerp_(squares_F / (count - 1), self.momentum)
         scale_F = self.weight * (variance_F + self.eps).rsqrt()
-        return ((values_MF - mean_F) * scale_F + self.bias).to(rows_MF.dtype)
+        return (centered_MF * scale_F + self.bias).to(rows_MF.dtype)
 
 
 class RegionEncoder(nn.Module):
@@ -192,11 +195,11 @@ class RegionEncoder(nn.Module):
         return self.images_and_regions(features_BNF, lengths_B)[0]
 
     def regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the regions' unit vectors (B, N, D), zero for padding, and their mask (B, N), as FeatureEncoder's."""
+        """Return the regions' unit vectors (B, N, D) and the mask (B, N) of real ones, as FeatureEncoder's."""
         return self.images_and_regions(features_BNF, lengths_B)[1:]
 
     def images_and_regions(self, features_BNF: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the images, the regions' unit vectors (B, N, D), zero for padding, and the mask (B, N) of regions."""
+        """Return the images, the regions' unit vectors (B, N, D), and the mask (B, N) of real ones."""
         check_lengths(features_BNF, lengths_B)
         mask_BN = valid_mask(features_BNF, lengths_B)
         features_BNF = self.center(features_BNF, mask_BN)

@@ -89,7 +89,7 @@ class BiGRUEncoder(nn.Module):
         return unit_length(self.pooling(self.states(tokens_CL, lengths_C), lengths_C))
 
     def states(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
-        """Return the GRU's states (C, L, D), one a word; zero beyond a caption's end."""
+        """Return the GRU's states (C, L, D), one a word; those beyond a caption's end mean nothing."""
         if self.training and self.dropout.p:
             return gru_states(self.rnn, self.dropout(self._words(tokens_CL)), lengths_C)
         return word_states(self.rnn, self._words, tokens_CL, lengths_C)

@@ -33,7 +33,7 @@ class ComponentVectors:
 class UnifiedOutput:
     """UniVSE's output for this process's b pairs of an image and a caption.
 
-    Regions beyond the mask are zero; ``sentences_bD`` is u_sent, and ``composed_bD`` is u_comp, zero for a caption
+    Regions beyond the mask mean nothing; ``sentences_bD`` is u_sent, and ``composed_bD`` is u_comp, zero for a caption
     without components. The numbers of triples are equal if the triples are; those of all that are true of an image
     are filled up with -1.
     """

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vse_core.distributed import all_reduce_sum, gather_output, gather_rows, rank
+from vse_core.distributed import all_reduce_sums, gather_output, gather_rows, rank
 from vse_core.outputs import ComparedImages
 from vse_core.precision import at_least_float32
 from vse_core.similarity import best_view, view_similarities
@@ -44,7 +44,8 @@ class Block:
 
     def own_mask(self) -> Tensor:
         """Return the mask (A, C) of the anchors' own candidates."""
-        return _own_pairs(self.sims_AC, self.first)
+        places_A, places_C = (torch.arange(size, device=self.sims_AC.device) for size in self.sims_AC.shape)
+        return (places_A + self.first).unsqueeze(1) == places_C
 
     def own(self, sims_MAC: Tensor) -> Tensor:
         """Return the anchors' similarities (..., A) to their own candidates."""
@@ -110,7 +111,7 @@ class GlobalPairs:
             for anchors in self._anchors:
                 for name, value in self._of_block(terms, side, anchors).items():
                     totals[name] = totals[name] + value if name in totals else value
-        summed = all_reduce_sum(torch.stack([at_least_float32(value) for value in totals.values()]))
+        summed = all_reduce_sums([at_least_float32(value) for value in totals.values()])
         return dict(zip(totals, summed, strict=True))
 
     def _of_block(self, terms: Terms, side: bool, anchors: slice) -> Sums:
@@ -135,10 +136,8 @@ class GlobalPairs:
         else:
             sims_AKC = self._compare(self._all_images, self._texts[anchors]).permute(2, 1, 0)
         sims_AC, first = self._combine(sims_AKC), self._first + anchors.start
-        if self._mask_same_image:
-            negative_AC = self.image_ids_B[first : first + len(sims_AC)].unsqueeze(1) != self.image_ids_B
-        else:
-            negative_AC = ~_own_pairs(sims_AC, first)
+        ids_B = self.image_ids_B if self._mask_same_image else torch.arange(len(self), device=sims_AC.device)
+        negative_AC = ids_B[first : first + len(sims_AC)].unsqueeze(1) != ids_B
         return Block(sims_AKC, sims_AC, negative_AC, first, side)
 
 
@@ -158,11 +157,6 @@ def _pair_sums(block: Block) -> Sums:
     found_A = block.negative_AC.any(dim=1)
     hardest = hardest_A.masked_fill(~found_A, 0.0).sum()
     return {"own": block.own(block.sims_AC).sum(), "hardest": hardest, "found": found_A.sum()}
-
-
-def _own_pairs(sims_AC: Tensor, first: int) -> Tensor:
-    places_A, places_C = (torch.arange(size, device=sims_AC.device) for size in sims_AC.shape)
-    return (places_A + first).unsqueeze(1) == places_C
 
 
 # The total, and the parts of it that this loss alone reports.

@@ -20,9 +20,12 @@ def hinge_terms(
     and the hinge by log-sum-exp and softplus at this scale (the soft variant of MV-VSE's released code).
     """
     negative_MAC = sims_MAC.masked_fill(~block.negative_AC, -torch.inf)
-    violations_MAC = margin + negative_MAC - block.own(sims_MAC).unsqueeze(-1)
+    own_MA = block.own(sims_MAC)
+    if softness is None and negatives == "hardest":
+        return (margin + negative_MAC.amax(dim=-1) - own_MA).relu()
+    violations_MAC = margin + negative_MAC - own_MA.unsqueeze(-1)
     if softness is None:
-        return (violations_MAC.amax(dim=-1) if negatives == "hardest" else violations_MAC).clamp(min=0)
+        return violations_MAC.relu()
     # As released, what is no negative counts as a violation of -1: nothing next to the scale, and finite, where -inf
     # would turn the gradient of a row without negatives into NaN.
     scaled_MAC = violations_MAC.clamp(min=-1.0) / softness
@@ -32,8 +35,8 @@ def hinge_terms(
 @torch.no_grad()
 def active_sums(block: Block, terms: Tensor) -> Sums:
     """Count the terms (A,) or (A, C) of :func:`hinge_terms`, and those above zero: only those teach a model."""
-    hinges = block.negative_AC.sum() if terms.dim() == 2 else terms.new_full((), len(terms))
-    return {"hinges": hinges, "active_hinges": (terms > 0).sum()}
+    hinges = block.negative_AC.sum(dtype=terms.dtype) if terms.dim() == 2 else terms.new_full((), len(terms))
+    return {"hinges": hinges, "active_hinges": (terms > 0).sum(dtype=terms.dtype)}
 
 
 def active_share(sums: Sums) -> Sums:
@@ -69,8 +72,8 @@ class TripletLoss(PairLoss):
     def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
         """Sum over the batch, or its mean; the parts are both directions, and diagnosed the share of active hinges."""
         sums = pairs.sums(self._terms)
-        divisor = len(pairs) if self.reduction == "mean" else 1
-        parts = {name: sums[name] / divisor for name in ("image_to_text", "text_to_image")}
+        names, is_mean = ("image_to_text", "text_to_image"), self.reduction == "mean"
+        parts = {name: sums[name] / len(pairs) if is_mean else sums[name] for name in names}
         total = parts["image_to_text"] + parts["text_to_image"]
         return total, parts | active_share(sums)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from vse_core.distributed import all_reduce_sum, gather_counts, gather_rows, rank
+from vse_core.distributed import all_reduce_sums, gather_counts, gather_rows, rank
 from vse_core.losses.components import ComponentVectors, UnifiedOutput, region_hinges, region_similarities, relevance
 from vse_core.losses.global_pairs import Block, GlobalLoss, GlobalPairs, LossResult, Sums, pair_similarities
 from vse_core.losses.hinge import Negatives, active_share, active_sums, hinge_terms
@@ -84,7 +84,7 @@ class UnifiedLoss(GlobalLoss):
         held = gather_counts([len(kind) for kind in kinds], image_ids_b.device)
         objects, pairs, triples = (sum(numbers) for numbers in zip(*held, strict=True))
         in_batch = self._in_batch(output, [numbers[2] for numbers in held])
-        sums = all_reduce_sum(torch.stack([*self._regions(output), self._exchanged(output), in_batch]))
+        sums = all_reduce_sums([*self._regions(output), self._exchanged(output), in_batch])
         obj, adjectives, nouns, entropy, exchanged, in_batch = sums
         terms["obj"] = obj / max(objects, 1)
         terms["attr"] = (adjectives + nouns) / 2 / max(pairs, 1)
@@ -95,7 +95,7 @@ class UnifiedLoss(GlobalLoss):
             "relevance_entropy": entropy / max(objects, 1),
         }
         numbers = {"objects": objects, "pairs": pairs, "triples": triples}
-        parts |= {name: sums.new_full((), float(number)) for name, number in numbers.items()}
+        parts |= {name: obj.new_full((), float(number)) for name, number in numbers.items()}
         total = torch.stack([weight * terms[name] for name, weight in self.weights.items()]).sum()
         return LossResult(total, {name: part.detach() for name, part in parts.items()})
 

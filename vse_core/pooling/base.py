@@ -24,16 +24,18 @@ class Pooling(nn.Module, ABC):
         """Pool checked sets, whose mask of real elements is ``valid_BN1``."""
 
 
-class RankPooling(Pooling):
-    """A weighted sum of the sorted values, with weights that depend on the length alone."""
+class RankPooling(nn.Module, ABC):
+    """A weighted sum of the sorted values, with weights that depend on the length alone; the sort masks padding."""
+
+    def forward(self, features_BND: Tensor, lengths_B: Tensor) -> Tensor:
+        """Pool sets as :class:`Pooling` does."""
+        check_lengths(features_BND, lengths_B)
+        weights_BN = self.coefficients(lengths_B, features_BND.shape[1])
+        return rank_weighted_sum(features_BND, lengths_B, weights_BN.unsqueeze(1)).squeeze(1).to(features_BND.dtype)
 
     @abstractmethod
     def coefficients(self, lengths_B: Tensor, size: int) -> Tensor:
         """Return the weights (B, size) of the ranks: each row sums to 1, zeros beyond a length."""
-
-    def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
-        weights_BN = self.coefficients(lengths_B, features_BND.shape[1])
-        return rank_weighted_sum(features_BND, lengths_B, weights_BN.unsqueeze(1)).squeeze(1)
 
 
 class MultiViewPooling(Pooling):

@@ -14,7 +14,7 @@ from vse_core.pooling.base import Pooling, RankPooling
 from vse_core.pooling.masks import softmax_weighted_sum
 from vse_core.pooling.sorting import sort_sets
 from vse_core.precision import at_least_float32, full_precision
-from vse_core.recurrent import gru_states
+from vse_core.recurrent import gru_states, unpacked_states
 from vse_core.static_shapes import has_static_shapes
 
 _HEADS = 4
@@ -39,16 +39,17 @@ class LengthPooling(RankPooling):
     def coefficients(self, lengths_B: Tensor, size: int | None = None) -> Tensor:
         """Return the weights (B, size) of the ranks; ``size`` is the longest length by default."""
         longest = size if size is not None and has_static_shapes(lengths_B) else int(lengths_B.max())
-        sizes_U, row_of_B = distinct_lengths(lengths_B, longest)
+        ordinals_N = torch.arange(1, longest + 1, device=lengths_B.device)
+        sizes_U, row_of_B = distinct_lengths(lengths_B, ordinals_N)
         codes_NP = self.codes(longest).to(self.linear.weight)
         # The temperature multiplies every error of a score by ten: half precision would not do.
         with full_precision(lengths_B):
             scores_UN = at_least_float32(self.linear(self._states(codes_NP, sizes_U)).squeeze(-1)) / self.temperature
-        padded_UN = torch.arange(longest, device=lengths_B.device) >= sizes_U.unsqueeze(-1)
+        padded_UN = ordinals_N > sizes_U.unsqueeze(-1)
         weights_UN = scores_UN.masked_fill(padded_UN, -float("inf")).softmax(dim=-1)
         if size is not None and size > longest:
             weights_UN = nn.functional.pad(weights_UN, (0, size - longest))
-        return weights_UN[row_of_B]
+        return nn.functional.embedding(row_of_B, weights_UN)  # whose gradient takes fewer kernels than an index's
 
 
 class GeneralizedPooling(LengthPooling):
@@ -71,13 +72,13 @@ class GeneralizedPooling(LengthPooling):
         return rank_states(self.gru, codes_NP, sizes_U)
 
 
-def distinct_lengths(lengths_B: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+def distinct_lengths(lengths_B: Tensor, ordinals_N: Tensor) -> tuple[Tensor, Tensor]:
     """Return the distinct lengths (U,), ascending, and the row (B,) of each set's own among them.
 
-    With static shapes they are all from 1 to the longest.
+    With static shapes they are all that there may be, from 1 to N, the ordinals.
     """
     if has_static_shapes(lengths_B):
-        return torch.arange(1, longest + 1, device=lengths_B.device), lengths_B - 1
+        return ordinals_N, lengths_B - 1
     sizes_U, row_of_B = torch.unique(lengths_B, return_inverse=True)
     return sizes_U, row_of_B
 
@@ -90,7 +91,7 @@ def rank_states(gru: nn.GRU, codes_NP: Tensor, sizes_U: Tensor) -> Tensor:
     """
     codes_UNP = codes_NP.expand(sizes_U.shape[0], -1, -1)  # `len` would fix the number in an exported graph
     if has_static_shapes(codes_NP):
-        return gru_states(gru, codes_UNP, sizes_U)
+        return unpacked_states(gru, codes_UNP, sizes_U)
     backwards_UN = (sizes_U.unsqueeze(-1) - 1 - torch.arange(len(codes_NP))).clamp(min=0)
     inputs_UN2P = torch.cat((codes_UNP, codes_NP[backwards_UN]), dim=-1)
     weights = [_of_both_directions(*pair) for pair in zip(*gru.all_weights, strict=True)]
@@ -165,7 +166,8 @@ class DimensionGenerator(Pooling):
         self.linear = nn.Linear(hidden_dim, dim, bias=False)
 
     def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
-        sizes_U, row_of_B = distinct_lengths(lengths_B, features_BND.shape[1])
+        ordinals_N = torch.arange(1, features_BND.shape[1] + 1, device=features_BND.device)
+        sizes_U, row_of_B = distinct_lengths(lengths_B, ordinals_N)
         codes_NP = self.codes(features_BND.shape[1]).to(self.linear.weight)
         with full_precision(features_BND):
             scores_UND = self.linear(rank_states(self.gru, codes_NP, sizes_U)) / self.temperature

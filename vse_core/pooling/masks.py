@@ -41,8 +41,8 @@ def valid_mask(features_BND: Tensor, lengths_B: Tensor) -> Tensor:
 def real_rows(features_BNF: Tensor, mask_BN: Tensor) -> Tensor:
     """Return the real elements of all sets, one after the other: (M, F).
 
-    Padding is left out before layers rather than masked after them: less work, and no trace of it anywhere. With static
-    shapes there are all B * N rows.
+    Padding is left out before layers: less work, and no trace of it anywhere. With static shapes there are all B * N
+    rows.
     """
     if has_static_shapes(features_BNF):
         return features_BNF.flatten(0, 1)
@@ -50,10 +50,10 @@ def real_rows(features_BNF: Tensor, mask_BN: Tensor) -> Tensor:
 
 
 def into_sets(rows_MD: Tensor, mask_BN: Tensor) -> Tensor:
-    """Put the rows of :func:`real_rows`, of any width, back into sets (B, N, D) padded with zeros."""
+    """Put the rows of :func:`real_rows`, of any width, back into sets (B, N, D) whose padding means nothing."""
     if has_static_shapes(rows_MD):
         split_BND: Tensor = rows_MD.unflatten(0, mask_BN.shape)
-        return split_BND.masked_fill(~mask_BN.unsqueeze(-1), 0.0)
+        return split_BND
     sets_BND = rows_MD.new_zeros((*mask_BN.shape, rows_MD.shape[-1]))
     return torch.index_put(sets_BND, (mask_BN,), rows_MD)
 

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vse_core.pooling.masks import valid_mask
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.static_shapes import has_static_shapes
 
@@ -54,7 +53,8 @@ def _sorts_by_key(features_BND: Tensor) -> bool:
 
 def _sort_whole(features_BND: Tensor, lengths_B: Tensor) -> Tensor:
     """Sort with PyTorch's own sort and gradient, padding behind the real rows: for GPUs, and for float64."""
-    is_padding_BN1 = ~valid_mask(features_BND, lengths_B).unsqueeze(-1)
+    ranks_N = torch.arange(features_BND.shape[1], device=features_BND.device)
+    is_padding_BN1 = (ranks_N >= lengths_B.unsqueeze(-1)).unsqueeze(-1)
     # The set runs along the last axis: sorting contiguous runs is several times faster than sorting with a stride.
     columns_BDN = features_BND.masked_fill(is_padding_BN1, -float("inf")).transpose(1, 2).contiguous()
     ranked_BND = columns_BDN.sort(dim=-1, descending=True).values.transpose(1, 2)

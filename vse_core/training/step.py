@@ -104,7 +104,7 @@ def training_step(
     learned = [*model.parameters(), *loss.parameters()]
     gradient_norm = clip_gradients(learned, gradient_clip)
     scale = precision.scale(total)
-    step_if_finite(optimizer, (total + gradient_norm).isfinite())
+    step_if_finite(optimizer, total + gradient_norm)
     precision.scaler.update()
     return StepResult(total, parts, gradient_norm, scale)
 
