@@ -26,6 +26,11 @@ def scripts() -> dict[str, Path]:
     return dict(sorted({**found, **_OF_VSE}.items()))
 
 
+def verb_of(script: Path) -> str:
+    """Return the verb that runs a script."""
+    return next((verb for verb, own in _OF_VSE.items() if own == script), script.stem)
+
+
 def command(verb: str, *arguments: str) -> str:
     """Return how a verb is called from the current directory: by `vse` if the user calls it so, else by its script."""
     if Caller.is_vse or verb in _OF_VSE:
