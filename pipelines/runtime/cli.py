@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TextIO, TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from pipelines.runtime.commands import Caller, verb_of
+from pipelines.runtime.commands import Caller
 from pipelines.runtime.errors import has_message, in_one_line, keep_details, missing_package, resource_message
 from pipelines.runtime.lock import when_free
 from pipelines.runtime.logs import add_log_options, configure, is_json
@@ -56,7 +56,7 @@ class CommandParser(argparse.ArgumentParser):
             "description": _SCRIPT.sub(r"vse \1", text) if Caller.is_vse else text,
             "formatter_class": argparse.RawDescriptionHelpFormatter,
         }
-        name = {"prog": f"vse {verb_of(Path(sys.argv[0]))}"} if Caller.is_vse else {}
+        name = {"prog": f"vse {Caller.verb}".strip()} if Caller.is_vse else {}
         super().__init__(**defaults | options | name)
         if logs:
             add_log_options(self)

@@ -14,9 +14,9 @@ _OF_VSE = {
 
 
 class Caller:
-    """How the user has called this process: by the command `vse`, or by a script."""
+    """How the user has called this process: by the command `vse` and a verb, by `import vse`, or by a script."""
 
-    is_vse = False
+    is_vse, verb = False, ""
 
 
 def scripts() -> dict[str, Path]:
@@ -24,11 +24,6 @@ def scripts() -> dict[str, Path]:
     files = [path for folder in ("pipelines", "infra") for path in (_HOME / folder).glob("[!_]*.py")]
     found = {path.stem: path for path in files if "__main__" in path.read_text(encoding="utf-8")}
     return dict(sorted({**found, **_OF_VSE}.items()))
-
-
-def verb_of(script: Path) -> str:
-    """Return the verb that runs a script."""
-    return next((verb for verb, own in _OF_VSE.items() if own == script), script.stem)
 
 
 def command(verb: str, *arguments: str) -> str:
