@@ -77,7 +77,7 @@ docs: $(STAMP)  ## the documentation into site/; a broken link or docstring is a
 	@! grep griffe: .docs.log
 
 bench: $(STAMP)  ## the benchmarks of speed, and the published tables; results in tests/benchmarks/results
-	set -e; for name in reader training extraction parsing pooling gpo_study evaluation efficiency tables; do $(BIN)/python tests/benchmarks/$$name.py; done
+	set -e; for name in reader training extraction parsing gpo_study evaluation efficiency checkpoints tables; do $(BIN)/python tests/benchmarks/$$name.py; done
 
 ui: $(STAMP)  ## MLflow's pages over the runs in VSE_WORK_DIR, on UI_PORT
 	VSE_WORK_DIR=$(VSE_WORK_DIR) $(BIN)/vse ui --port $(UI_PORT)

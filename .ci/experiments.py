@@ -23,8 +23,8 @@ been trained for another row, the command ends at once. Searches (`tune.py`) pri
 split: rows compare with each other, not with the printed ones, which are of the test split.
 
 `$VSE_DATA` has the data ([formats](data.md)), `$VSE_WEIGHTS` the weights of fine-tuned networks. The printed results
-are in `pipelines/reporting/published.csv`. None of these trainings was run here: no GPU and no COCO features were
-available. Figures that only illustrate a method are left out.
+are in `pipelines/reporting/published.csv`. None of these trainings was run here, for want of GPU time and of
+COCO features. Figures that only illustrate a method are left out.
 """
 
 

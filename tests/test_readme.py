@@ -137,6 +137,11 @@ def test_published_tables_and_figures_are_those_of_the_results(monkeypatch: pyte
     assert outdated == [], "run python tests/benchmarks/tables.py"
 
 
+def test_the_benchmarks_that_make_runs_exist() -> None:
+    (names,) = re.findall(r"for name in ([\w ]+);", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert [name for name in names.split() if not (ROOT / f"tests/benchmarks/{name}.py").exists()] == []
+
+
 def test_the_citation_names_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")

@@ -78,9 +78,10 @@ class TrackingConfig(Strict):
 class StorageConfig(Strict):
     """The place where outputs are kept besides work_dir, so that any machine can resume.
 
-    With an address every finished shard, sidecar, manifest and checkpoint is copied there under its path in work_dir.
-    work_dir is then a cache, which machines need not share: what is missing in one is copied from the address. S3
-    itself is set up as for every AWS tool, in the environment or in ~/.aws, on every machine (docs/s3.md).
+    With an address every finished shard, sidecar, manifest and checkpoint is copied there under its path in work_dir;
+    shards that a later version of the data reuses stay where they are. work_dir is then a cache, which machines need
+    not share: what is missing in one is copied from the address. S3 itself is set up as for every AWS tool, in the
+    environment or in ~/.aws, on every machine (docs/s3.md).
     """
 
     address: Address | None = Field(

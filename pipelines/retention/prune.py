@@ -135,9 +135,8 @@ def main() -> None:
         metavar="30d",
         help="remove only what is older than hours, days or weeks",
     )
-    parser.add_argument(
-        "--to-size", type=_amount(_UNITS, "50GB"), metavar="50GB", help="remove the oldest until the work folder fits"
-    )
+    fits = "remove the oldest until the work folder fits, or what the storage has"
+    parser.add_argument("--to-size", type=_amount(_UNITS, "50GB"), metavar="50GB", help=fits)
     parser.add_argument("--yes", action="store_true", help="remove it, which cannot be undone (default: only tell)")
     options = parser.parse_args()
     config = load_config(options.config, options.set)

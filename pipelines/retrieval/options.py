@@ -24,7 +24,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--model", help=MODELS)
     galleries = "a gallery of your own images (the command index, --name), searched with the model that embedded it"
-    which.add_argument("--gallery", type=_existing, dest="model", help=galleries)
+    which.add_argument("--gallery", type=_existing, dest="model", metavar="GALLERY", help=galleries)
     add_tracking_option(parser)
 
 

@@ -38,7 +38,7 @@ class SearchError(StageError):
 
 
 class Answer(NamedTuple):
-    """The hits of a query, and a warning if it is unlike the captions of training, else ""."""
+    """The hits of a query, and a warning if the model knows little of it, else ""."""
 
     hits: list[Hit]
     warning: str

@@ -56,7 +56,7 @@ class CommandParser(argparse.ArgumentParser):
             "description": _SCRIPT.sub(r"vse \1", text) if Caller.is_vse else text,
             "formatter_class": argparse.RawDescriptionHelpFormatter,
         }
-        name = {"prog": f"vse {Path(sys.argv[0]).stem}"} if Caller.is_vse else {}
+        name = {"prog": f"vse {Caller.verb}".strip()} if Caller.is_vse else {}
         super().__init__(**defaults | options | name)
         if logs:
             add_log_options(self)

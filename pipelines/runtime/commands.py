@@ -14,9 +14,9 @@ _OF_VSE = {
 
 
 class Caller:
-    """How the user has called this process: by the command `vse`, or by a script."""
+    """How the user has called this process: by the command `vse` and a verb, by `import vse`, or by a script."""
 
-    is_vse = False
+    is_vse, verb = False, ""
 
 
 def scripts() -> dict[str, Path]:

@@ -36,7 +36,7 @@ def _main() -> None:
     if verb is None:
         parser.print_help()
         return
-    Caller.is_vse = True
+    Caller.is_vse, Caller.verb = True, verb
     del sys.argv[1]
     script = scripts()[verb]
     sys.path.insert(0, str(script.parent))  # as Python does for a script

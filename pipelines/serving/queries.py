@@ -135,7 +135,7 @@ class Result(BaseModel):
 
 
 class Found(BaseModel):
-    """The nearest items of the gallery, best first, and a warning if the query is unlike the captions of training."""
+    """The nearest items of the gallery, best first, and a warning if the model knows little of the query."""
 
     model: str
     target: Target

@@ -1,1 +1,1 @@
-"""The stages of the pipeline, one module each, the runner that wires them, and the checks before they start."""
+"""The stages of the pipeline, one folder each, the runner that wires them, and the checks before they start."""

@@ -1,1 +1,1 @@
-"""Hyperparameter searches on Ray Tune: the search space, trials, results and plots."""
+"""Hyperparameter searches on Ray Tune: the search space, trials and results."""

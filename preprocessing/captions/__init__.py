@@ -1,1 +1,1 @@
-"""Captions as token ids: words or pieces of words, and augmentation by (seed, epoch, sample)."""
+"""Captions as token ids: words or pieces of words, augmentation by (seed, epoch, sample), and their parser."""

@@ -1,4 +1,4 @@
-"""Whole models in one space, built from plain keyword arguments."""
+"""Complete models in one space, built from plain keyword arguments."""
 
 from vse_core.models.build import build_model, load_model, load_weights, start_from
 from vse_core.models.model import Model, TwoTower

@@ -1,1 +1,1 @@
-"""Training: the step, its optimiser and schedule, the collectives, and the state that makes a run resumable."""
+"""Training: the step, its optimiser and schedule, CUDA graphs, and the state that makes a run resumable."""

@@ -36,7 +36,7 @@ def load(reference: str | Path, tracking_uri: str | None = None) -> Model:
     Args:
         reference: the name of a gallery of your own images, or else of a registered model (NAME, NAME@ALIAS or
             NAME/VERSION); or `hf:` and a folder, or a name on the hub, of a CLIP, SigLIP or other dual encoder of
-            transformers; or the folder of a gallery, of an exported model, or of a register stage.
+            transformers or open_clip; or the folder of a gallery, of an exported model, or of a register stage.
         tracking_uri: MLflow's address for registered models; by default the database of the work directory.
 
     Raises:
@@ -96,7 +96,7 @@ class Model:
         used are listed in its `skipped.csv`.
 
         Args:
-            images: a folder (at any depth), here or on S3, or a table with a column `image` (.csv, .tsv, .parquet).
+            images: a folder, at any depth, or a table with a column `image` (.csv, .tsv, .jsonl, .parquet); also on S3.
             name: of the gallery; by default the folder's.
 
         Raises:

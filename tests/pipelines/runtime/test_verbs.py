@@ -51,6 +51,7 @@ def test_what_comes_with_the_package_is_used_by_its_name() -> None:
     named = vse("train", "--config", "flickr8k", "--dry-run", VSE_DATA="/nowhere")
     assert "there is no folder /nowhere/flickr8k/images" in named.stderr
     assert "vse doctor --config" in vse("doctor", "--help").stdout
+    assert vse("init", "--help").stdout.startswith("usage: vse init ")
 
 
 def test_mlflows_pages_need_runs(tmp_path: Path) -> None:
