@@ -25,6 +25,7 @@ from pipelines.stages.extract.plan import kept_hashes
 from pipelines.stages.runner import known_stages, plan_stages, run_stages
 from pipelines.tracking import PipelineRuns, Tracker
 from preprocessing.datasets import build_dataset
+from preprocessing.extraction.identity import image_stamps
 from preprocessing.extraction.split_hashes import DataManifest, DatasetDiff
 from preprocessing.storage.base import BusyError
 from preprocessing.storage.redaction import RedactedError, redacted
@@ -169,7 +170,8 @@ def _manifests(config: PipelineConfig) -> dict[str, DataManifest]:
     dataset = build_dataset(config.dataset.format, **config.dataset.options())
     splits = dict.fromkeys((config.dataset.train_split, config.dataset.eval_split))
     with kept_hashes(config.work_dir, config.mirror.is_read_only) as hashes:
-        return {split: DataManifest.of(dataset, split, hashes) for split in splits}
+        stamps = image_stamps(dataset, hashes)
+        return {split: DataManifest.of(dataset, split, stamps) for split in splits}
 
 
 def _growth(

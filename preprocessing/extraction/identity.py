@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from preprocessing.storage.address import is_s3, relative
 from preprocessing.storage.opening import open_storage
 
 Stamp = tuple[int, str | int]
+ImageStamps = Callable[[list[str]], list[Stamp | None]]
 
 _AT_ONCE = 1024
 _INSIDE_A_FILE = re.compile(r"\.npy#|\.hdf5#|\.tar#")
@@ -34,20 +35,20 @@ class SplitSummary:
     archives: tuple[Archive, ...] = ()
 
 
-def summarize(dataset: Dataset, split: str, shard_size: int, hashes: FileHashes | None = None) -> SplitSummary:
+def summarize(dataset: Dataset, split: str, shard_size: int, stamps: ImageStamps | None = None) -> SplitSummary:
     """Return the digests of a split and of its shards, from a listing of its archives or of its records.
 
     By default no hash of a file is kept.
     """
     if isinstance(dataset, ArchivedDataset):
         archives = tuple(dataset.archives(split))
-        stamps = [json.dumps(archive.stamp, separators=(",", ":")).encode() + b"\n" for archive in archives]
-        digests = [hashlib.sha256(lines).hexdigest() for lines in (b"".join(stamps), *stamps)]
+        lines = [json.dumps(archive.stamp, separators=(",", ":")).encode() + b"\n" for archive in archives]
+        digests = [hashlib.sha256(each).hexdigest() for each in (b"".join(lines), *lines)]
         return SplitSummary(digests[0], 0, 0, tuple(digests[1:]), archives)
     digest, shard = hashlib.sha256(), hashlib.sha256()
     shards: list[str] = []
     images = captions = 0
-    for entry in entries(dataset, split, hashes or FileHashes()):
+    for entry in entries(dataset, split, stamps or image_stamps(dataset)):
         if images and images % shard_size == 0:
             shards.append(shard.hexdigest())
             shard = hashlib.sha256()
@@ -59,14 +60,12 @@ def summarize(dataset: Dataset, split: str, shard_size: int, hashes: FileHashes 
 
 
 def entries(
-    dataset: Dataset, split: str, hashes: FileHashes
+    dataset: Dataset, split: str, stamps: ImageStamps
 ) -> Iterator[tuple[str, str, Stamp | None, list[tuple[str, str]]]]:
     """Yield the identity of each record: its id, its image relative to the root, a stamp of the image, and captions.
 
-    The stamp is size and hash of a local file, size and ETag of an object on S3, size and time of a local file of many
-    images, None of an image that is generated or missing. Captions are pairs of caption id and text.
+    Captions are pairs of caption id and text.
     """
-    stamps = _object_stamps(dataset.root) if is_s3(dataset.root) else partial(_file_stamps, hashes)
     records = dataset.records(split)
     while chunk := list(islice(records, _AT_ONCE)):
         for record, stamp in zip(chunk, stamps([record.image_uri for record in chunk]), strict=True):
@@ -79,10 +78,22 @@ def relative_uri(uri: str, root: str) -> str:
     return relative(uri, root) if root else uri
 
 
-def _object_stamps(folder: str) -> Callable[[list[str]], list[Stamp | None]]:
-    """Return a function from images to size and ETag, None if missing; one listing is faster than many requests."""
-    listed: dict[str, Stamp] = {entry.name: (entry.bytes, entry.version) for entry in open_storage(folder).list()}
-    return lambda uris: [listed.get(relative(_file_of(uri), folder)) for uri in uris]
+def image_stamps(dataset: Dataset, hashes: FileHashes | None = None) -> ImageStamps:
+    """Return a function from images of a data set to their stamps; those on S3 are listed once, at its first call.
+
+    The stamp is size and hash of a local file, size and ETag of an object on S3, size and time of a local file of many
+    images, None of an image that is generated or missing. By default no hash of a file is kept.
+    """
+    folder = dataset.root
+    if not is_s3(folder):
+        return partial(_file_stamps, hashes or FileHashes())
+
+    @cache
+    def listed() -> dict[str, Stamp]:
+        """Return the stamps of all objects: one listing is faster than many requests."""
+        return {entry.name: (entry.bytes, entry.version) for entry in open_storage(folder).list()}
+
+    return lambda uris: [listed().get(relative(_file_of(uri), folder)) for uri in uris]
 
 
 def _file_stamps(hashes: FileHashes, uris: list[str]) -> list[Stamp | None]:

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.datasets.record import ArchivedDataset, Dataset
-from preprocessing.extraction.file_hashes import FileHashes
-from preprocessing.extraction.identity import entries
+from preprocessing.extraction.identity import ImageStamps, entries, image_stamps
 from preprocessing.storage.atomic import write_bytes_atomic
 
 Numbers = npt.NDArray[np.uint64]
@@ -59,12 +58,12 @@ class DataManifest:
     archives: Numbers = field(default_factory=_none)
 
     @classmethod
-    def of(cls, dataset: Dataset, split: str, hashes: FileHashes | None = None) -> Self:
+    def of(cls, dataset: Dataset, split: str, stamps: ImageStamps | None = None) -> Self:
         """Hash the listed archives of a split, or its records; by default no hash of a file is kept."""
         if isinstance(dataset, ArchivedDataset):
             return cls(archives=_sorted(array("Q", [_number([*each.stamp]) for each in dataset.archives(split)])))
         images, captions = array("Q"), array("Q")
-        for image_id, uri, stamp, texts in entries(dataset, split, hashes or FileHashes()):
+        for image_id, uri, stamp, texts in entries(dataset, split, stamps or image_stamps(dataset)):
             images.append(_number([image_id, uri, stamp]))
             captions.extend(_number([image_id, *text]) for text in texts)
         return cls(_sorted(images), _sorted(captions))

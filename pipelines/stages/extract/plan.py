@@ -19,7 +19,7 @@ from preprocessing.datasets import Dataset, build_dataset
 from preprocessing.datasets.record import ArchivedDataset
 from preprocessing.extraction.extract import FORMAT, ShardSpec, archive_specs, shard_specs
 from preprocessing.extraction.file_hashes import FileHashes
-from preprocessing.extraction.identity import SplitSummary, summarize
+from preprocessing.extraction.identity import SplitSummary, image_stamps, summarize
 from preprocessing.shards.index import shard_path
 
 NAME = "extract"
@@ -132,9 +132,10 @@ def splits_of(config: PipelineConfig) -> list[Split]:
         "shard_size": shard_size,
     }
     splits = []
-    for name in dict.fromkeys((config.dataset.train_split, config.dataset.eval_split)):
-        described = json.dumps({"format": config.dataset.format, **config.dataset.options()})
-        summary = _summary(described, name, shard_size, config.work_dir, config.mirror.is_read_only)
+    described = json.dumps({"format": config.dataset.format, **config.dataset.options()})
+    names = tuple(dict.fromkeys((config.dataset.train_split, config.dataset.eval_split)))
+    summaries = _summary(described, names, shard_size, config.work_dir, config.mirror.is_read_only)
+    for name, summary in summaries.items():
         identity = fingerprint({**settings, "records": summary.digest})
         directory = StageDir(config.work_dir, f"{NAME}/{name}", identity, config.mirror)
         shards = tuple(shard_path(directory.path, number) for number in range(len(summary.shards)))
@@ -150,10 +151,14 @@ def kept_hashes(work_dir: Path, is_read_only: bool) -> Iterator[FileHashes]:
 
 
 @lru_cache(maxsize=8)
-def _summary(dataset: str, split: str, shard_size: int, work_dir: Path, is_dry_run: bool) -> SplitSummary:
-    """Count a split's records, once in a process: all stages of a run see the data as it was at the start."""
+def _summary(
+    dataset: str, splits: tuple[str, ...], shard_size: int, work_dir: Path, is_dry_run: bool
+) -> dict[str, SplitSummary]:
+    """Count the records of splits, once in a process: all stages of a run see the data as it was at the start."""
+    built = build_dataset(**json.loads(dataset))
     with kept_hashes(work_dir, is_dry_run) as hashes:
-        return summarize(build_dataset(**json.loads(dataset)), split, shard_size, hashes)
+        stamps = image_stamps(built, hashes)
+        return {split: summarize(built, split, shard_size, stamps) for split in splits}
 
 
 EXTRACT = Stage(NAME, plan, "pipelines.stages.extract.run")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ import pytest
 import xxhash
 
 from preprocessing.datasets import Caption, Record
+from preprocessing.extraction import identity
 from preprocessing.extraction.extract import (
     NO_CAPTION,
     NOT_UTF8,
@@ -23,10 +25,11 @@ from preprocessing.extraction.extract import (
     extract_shard,
     shard_specs,
 )
-from preprocessing.extraction.identity import SplitSummary, summarize
+from preprocessing.extraction.identity import SplitSummary, image_stamps, summarize
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError, read_image_bytes
 from preprocessing.shards.reader import ShardReader
+from preprocessing.storage.base import Entry
 
 
 class NumberExtractor:
@@ -227,6 +230,19 @@ def test_a_summary_counts_and_identifies(tmp_path: Path) -> None:
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     digest = hashlib.sha256(text.encode()).hexdigest()
     assert summary == SplitSummary(digest, 2, 2, (digest,))
+
+
+def test_objects_are_listed_once_for_all_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Mock(list=Mock(return_value=[Entry("0", 5, "etag")]))
+    monkeypatch.setattr(identity, "open_storage", lambda address: storage)
+    records = [Record(name, f"s3://photos/all/{name}", "train", ()) for name in "01"]
+    dataset = ListDataset(records, root="s3://photos/all")
+    stamps = image_stamps(dataset)
+    assert [entry[2] for _ in range(2) for entry in identity.entries(dataset, "train", stamps)] == [
+        (5, "etag"),
+        None,
+    ] * 2
+    storage.list.assert_called_once_with()
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 6, 7])
