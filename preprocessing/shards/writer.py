@@ -64,6 +64,7 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
     any moment leaves no sidecar, or a complete shard. Raise ValueError if a sample is not as :class:`Sample` says.
     """
     keys: list[str] = []
+    counts: list[int] = []
     records: list[dict[str, Any]] = []
     members: dict[str, MemberTable] = {}
     skipped: list[Skipped] = []
@@ -87,7 +88,9 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
                     table.size.append(len(data))
                     table.checksum.append(xxhash.xxh3_64_intdigest(data))
                 keys.append(sample.key)
-                records.append(sample.meta)
+                counts.append(len(sample.meta["captions"]))
+                if set(members) != {"json"}:
+                    records.append(sample.meta)
         size = file.tell()
         file.seek(0)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -95,7 +98,6 @@ def write_shard(path: Path, samples: Iterable[Sample | Skipped], fingerprint: st
         write_table(path, records)
     in_order = map(asdict, sorted(skipped, key=lambda entry: entry.key))
     entries = [{name: value for name, value in entry.items() if value is not None} for entry in in_order]
-    counts = [len(record["captions"]) for record in records]
     index = ShardIndex(VERSION, path.name, size, digest, len(keys), fingerprint, keys, counts, members, entries)
     write_json_atomic(sidecar_path(path), index.to_json())
     return index
