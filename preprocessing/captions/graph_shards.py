@@ -118,7 +118,9 @@ class GraphCounts(BaseModel):
         }
         for kind, lemmas in found.items():
             self.without[kind] += not lemmas
-            getattr(self, kind).update(lemmas)
+            counter = getattr(self, kind)
+            for lemma in lemmas:  # too few for Counter.update, which first asks what it is given
+                counter[lemma] += 1
 
     def merge(self, other: GraphCounts) -> None:
         """Add the counts of other captions."""

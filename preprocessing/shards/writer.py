@@ -20,6 +20,10 @@ from preprocessing.storage.atomic import open_atomic, sync_directory, write_json
 from preprocessing.storage.mirror import sidecar_path
 
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
+# Looking for circles in a record, which has none, would take a fifth of the time.
+_JSON = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+)
 # Bytes of a member that are written at once: in many small parts, threads that decode would come in between.
 _AT_ONCE = 4 * 1024 * 1024
 
@@ -137,5 +141,4 @@ def _encoded(sample: Sample) -> Iterator[tuple[str, bytes]]:
         np.lib.format.write_array(buffer, little_endian, version=(1, 0), allow_pickle=False)
         yield f"{name}.npy", buffer.getvalue()
     yield from sorted(sample.files.items())
-    text = json.dumps(sample.meta, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    yield "json", text.encode()
+    yield "json", _JSON.encode(sample.meta).encode()
