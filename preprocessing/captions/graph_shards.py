@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,17 +57,20 @@ def parse_shard(spec: ParseSpec, nlp: Language, batch_size: int) -> GraphCounts:
     # The counts of an earlier attempt go first: they must never lie next to a shard that they do not describe.
     counts_path(spec.path).unlink(missing_ok=True)
     records = list(read_records(spec.features))
-    texts = [caption["text"] for _, record in records for caption in record["captions"]]
-    parsed = list(parse_captions(nlp, texts, batch_size))
-    counts, of_captions = GraphCounts.of(parsed), iter(parsed)
-    samples = []
-    for key, record in records:
-        captions = [
-            {**caption, "tokens": said.tokens, "graph": said.graph._asdict(), "problem": said.problem}
-            for caption, said in zip(record["captions"], of_captions, strict=False)
-        ]
-        samples.append(Sample(key, {}, {**record, "captions": captions}))
-    write_shard(spec.path, samples, spec.fingerprint)
+    texts = (caption["text"] for _, record in records for caption in record["captions"])
+    parsed, counts = parse_captions(nlp, texts, batch_size), GraphCounts()
+
+    def samples() -> Iterator[Sample]:
+        # One at a time: each garbage collection would visit the objects of graphs that stay.
+        for key, record in records:
+            captions = []
+            for caption, said in zip(record["captions"], parsed, strict=False):
+                counts.add(said)
+                graph = said.graph._asdict()
+                captions.append({**caption, "tokens": said.tokens, "graph": graph, "problem": said.problem})
+            yield Sample(key, {}, {**record, "captions": captions})
+
+    write_shard(spec.path, samples(), spec.fingerprint)
     write_json_atomic(counts_path(spec.path), counts.model_dump())
     return counts
 
@@ -102,24 +105,22 @@ class GraphCounts(BaseModel):
     attributes: Counter[str] = Counter()
     relations: Counter[str] = Counter()
 
-    @classmethod
-    def of(cls, captions: Iterable[ParsedCaption]) -> GraphCounts:
-        """Count what captions say."""
-        counts = cls()
-        for caption in captions:
-            counts.captions += 1
-            if caption.problem is not None:
-                counts.problems[caption.problem] += 1
-            things = caption.graph.objects
-            found = {
-                "objects": [thing.lemma for thing in things],
-                "attributes": [f"{a.lemma} {thing.lemma}" for thing in things for a in thing.attributes],
-                "relations": [relation.lemma for relation in caption.graph.relations],
-            }
-            for kind, lemmas in found.items():
-                counts.without[kind] += not lemmas
-                getattr(counts, kind).update(lemmas)
-        return counts
+    def add(self, caption: ParsedCaption) -> None:
+        """Count what a caption says."""
+        self.captions += 1
+        if caption.problem is not None:
+            self.problems[caption.problem] += 1
+        things = caption.graph.objects
+        found = {
+            "objects": [thing.lemma for thing in things],
+            "attributes": [f"{a.lemma} {thing.lemma}" for thing in things for a in thing.attributes],
+            "relations": [relation.lemma for relation in caption.graph.relations],
+        }
+        for kind, lemmas in found.items():
+            self.without[kind] += not lemmas
+            counter = getattr(self, kind)
+            for lemma in lemmas:  # too few for Counter.update, which first asks what it is given
+                counter[lemma] += 1
 
     def merge(self, other: GraphCounts) -> None:
         """Add the counts of other captions."""

@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -130,17 +131,11 @@ def write_shards(records: Sequence[Record], root: Path, count: int) -> list[Pars
     specs = []
     for shard in range(count):
         share = records[shard * len(records) // count : (shard + 1) * len(records) // count]
-        samples = (
-            Sample(
-                f"{number:08d}",
-                {},
-                {
-                    "image_id": record.image_id,
-                    "captions": [{"caption_id": c.caption_id, "text": c.text} for c in record.captions],
-                },
-            )
-            for number, record in enumerate(share)
-        )
+        samples = []
+        for number, record in enumerate(share):
+            captions = [asdict(caption) for caption in record.captions]
+            meta = {"image_id": record.image_id, "image": record.image_uri, "split": record.split, "captions": captions}
+            samples.append(Sample(f"{number:08d}", {}, meta))
         path = root / f"shard-{shard:05d}.tar"
         write_shard(path, samples, "benchmark")
         specs.append(ParseSpec(root / "graphs" / path.name, path, "benchmark"))

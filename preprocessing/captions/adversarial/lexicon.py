@@ -1,7 +1,7 @@
 """Words with the forms in which captions use them, to put in another word's place."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Literal, get_args
 
 from preprocessing.captions.adversarial.grammar import PREPOSITIONS
@@ -140,10 +140,6 @@ def _fitting(uses: dict[Frame, dict[str, Counter[str]]]) -> dict[Frame, dict[str
     return fitting
 
 
-def without(candidates: Iterable[tuple[str, str]], excluded: Collection[str], tokens: Collection[str]) -> list[str]:
+def without(candidates: Iterable[tuple[str, str]], excluded: Set[str], tokens: Set[str]) -> list[str]:
     """Return the forms of those (base form, form) that are not excluded and not words of the image's captions."""
-    return [
-        written
-        for lemma, written in candidates
-        if lemma not in excluded and lemma not in tokens and written not in tokens
-    ]
+    return [form for lemma, form in candidates if lemma not in excluded and tokens.isdisjoint((lemma, form))]

@@ -11,6 +11,7 @@ GROUP_SIZE = 8
 OBJECTS = frozenset({"obj", "iobj"})
 _RELATIVE_CLAUSES = frozenset({"acl", "acl:relcl"})
 _EACH, _OTHERS = ("each", "one"), ("other", "another")
+_RECIPROCAL = {"each": _OTHERS, "one": _OTHERS, "other": _EACH, "another": _EACH}
 _PERSONAL = LEXICON["he"] | LEXICON["she"] | LEXICON["it"] | LEXICON["they"]
 
 
@@ -42,10 +43,10 @@ class Arguments:
         """Return a noun with those conjoined to it, ascending; at most GROUP_SIZE."""
         found, waiting = [token], [token]
         while waiting and len(found) < GROUP_SIZE:
-            conjuncts = self._tree.children_with(waiting.pop(), ("conj",))
-            nouns = [conjunct for conjunct in conjuncts if not self._tree.is_predicate(conjunct)]
-            found += nouns
-            waiting += nouns
+            for conjunct in self._tree.children_with(waiting.pop(), ("conj",)):
+                if not self._tree.is_predicate(conjunct):
+                    found.append(conjunct)
+                    waiting.append(conjunct)
         return sorted(found)[:GROUP_SIZE]
 
     def things(self, token: int) -> tuple[int, ...]:
@@ -129,9 +130,8 @@ class Arguments:
             self._stands_for[token] = self.named(nouns)
 
     def _is_reciprocal(self, token: int) -> bool:
-        tree, words = self._tree, self._tree.words
-        partners = {"each": _OTHERS, "one": _OTHERS, "other": _EACH, "another": _EACH}.get(words[token], ())
-        return any(words[child] in partners for child in tree.children_with(token, ("fixed", "det")))
+        words, partners = self._tree.words, _RECIPROCAL.get(self._tree.words[token], ())
+        return partners != () and any(words[c] in partners for c in self._tree.children_with(token, ("fixed", "det")))
 
     def _subjects_of_clause(self, token: int) -> tuple[int, ...]:
         tree, head = self._tree, token

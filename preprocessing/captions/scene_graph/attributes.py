@@ -17,6 +17,7 @@ from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 _COMPLEMENTS = frozenset({"obj", "iobj", "xcomp", "ccomp"})
 _OBLIQUES = frozenset({"obl", "obl:agent", "nmod"})
 _PASSIVE = frozenset({"nsubj:pass", "aux:pass"})
+_ACTIVE = SUBJECTS | {"aux"}
 _PREDICATIVE = frozenset({"xcomp", "acl", "acl:relcl", "advcl", "conj", "parataxis"})
 _MODIFIERS = frozenset({"amod", "compound", "nummod", "det", QUANTIFIER})
 _NOMINAL = frozenset({"NOUN", "PROPN", "PRON", "DET", "VERB"})
@@ -26,9 +27,10 @@ _PREMODIFYING = frozenset({"amod", "compound", "flat", "det", "nummod", "case", 
 def find_attributes(tree: Tree, role: list[str], heads: list[int], arguments: Arguments) -> list[tuple[Attribute, ...]]:
     """Return each object's attributes, in the order of the caption and each once; `heads` are the objects' tokens."""
     found: list[dict[int, AttributeKind]] = [{} for _ in heads]
-    for index, noun in enumerate(heads):
-        for child in tree.children_with(noun, _MODIFIERS):
-            _modifier(tree, child, found[index])
+    for noun, of_noun in zip(heads, found, strict=True):
+        for child in tree.children[noun]:
+            if tree.labels[child] in _MODIFIERS:
+                _modifier(tree, child, of_noun)
     for token, upos in enumerate(tree.upos):
         if upos == "ADJ":
             if _is_predicative(tree, role, token) and not arguments.is_object(token):
@@ -37,7 +39,7 @@ def find_attributes(tree: Tree, role: list[str], heads: list[int], arguments: Ar
         elif upos == "VERB" and _is_state(tree, role, token):
             for index in arguments.subjects(token):
                 found[index][token] = "participle"
-    return [_in_order(tree, tokens) for tokens in found]
+    return [_in_order(tree, tokens) if tokens else () for tokens in found]
 
 
 def _in_order(tree: Tree, tokens: dict[int, AttributeKind]) -> tuple[Attribute, ...]:
@@ -45,7 +47,7 @@ def _in_order(tree: Tree, tokens: dict[int, AttributeKind]) -> tuple[Attribute, 
     for token in sorted(tokens):
         word, kind = hyphenated_word(tree, token), tokens[token]
         lemma = word if kind == "participle" or word != tree.words[token] else tree.lemmas[token]
-        attributes[lemma, kind] = attributes.get((lemma, kind), Attribute(word, lemma, kind))
+        attributes.setdefault((lemma, kind), Attribute(word, lemma, kind))
     return tuple(attributes.values())
 
 
@@ -81,22 +83,20 @@ def _adjective(tree: Tree, token: int, found: dict[int, AttributeKind]) -> None:
 
 
 def _is_material(tree: Tree, token: int) -> bool:
-    head = tree.lemmas[tree.heads[token]]
-    return (
-        tree.lemmas[token] in LEXICON["materials"] and tree.words[token + 1] != "-" and head not in LEXICON["not_made"]
-    )
+    is_material = tree.lemmas[token] in LEXICON["materials"] and tree.words[token + 1] != "-"
+    return is_material and tree.lemmas[tree.heads[token]] not in LEXICON["not_made"]
 
 
 def _belongs_to_next(tree: Tree, token: int) -> bool:
     """Return whether it is told with the word behind it: "light blue", "long-haired", "brightly colored"."""
-    word, following = tree.words[token], tree.words[token + 1 : token + 2]
-    shade = tree.lemmas[token] in LEXICON["shades"] and not LEXICON["colours"].isdisjoint(
-        tree.lemmas[token + 1 : token + 2]
-    )
-    adverb = word.endswith("ly") and "adjective" not in load_taxonomy().kinds(word)
-    if shade or adverb or (following == ["-"] and token + 2 < len(tree.words)):
+    word, behind = tree.words[token], token + 1
+    if word.endswith("ly") and "adjective" not in load_taxonomy().kinds(word):
         return True
-    return token + 1 < len(tree.words) and part_before(tree, token + 1) == token
+    if behind == len(tree.words):
+        return False
+    shade = tree.lemmas[token] in LEXICON["shades"] and tree.lemmas[behind] in LEXICON["colours"]
+    hyphen = tree.words[behind] == "-" and behind + 1 < len(tree.words)
+    return shade or hyphen or part_before(tree, behind) == token
 
 
 def _is_predicative(tree: Tree, role: list[str], token: int) -> bool:
@@ -108,11 +108,10 @@ def _is_predicative(tree: Tree, role: list[str], token: int) -> bool:
 
 def _is_state(tree: Tree, role: list[str], token: int) -> bool:
     """Return whether a participle describes its subject and names no other object: "a man smiling", "it is parked"."""
-    if "VerbForm=Part" not in tree.features[token] or _names_others(tree, token) or is_denied(tree, token):
+    if "VerbForm=Part" not in tree.features[token]:
         return False
-    if tree.has_child(token, _PASSIVE):
-        return True
-    return role[token] == "acl" and not tree.has_child(token, SUBJECTS | {"aux"})
+    is_state = tree.has_child(token, _PASSIVE) or (role[token] == "acl" and not tree.has_child(token, _ACTIVE))
+    return is_state and not (_names_others(tree, token) or is_denied(tree, token))
 
 
 def _names_others(tree: Tree, token: int) -> bool:

@@ -27,8 +27,11 @@ def collapse(tree: Tree) -> None:
     phrases = _Phrases(tree)
     for token, children in enumerate(tree.children):
         if not children:
-            phrases.join_next_to(token)
-        elif not (phrases.place(token) or phrases.quantifier(token)):
+            if tree.labels[token] == "advmod" and tree.lemmas[token] in LEXICON["relational"]:
+                phrases.join_next_to(token)
+        elif tree.lemmas[token] in _PLACES and phrases.place(token):
+            continue
+        elif children[-1] > token and not phrases.quantifier(token):
             phrases.relational(token)
     tree.promote(phrases.successors, phrases.staying)
 
@@ -44,8 +47,6 @@ class _Phrases:
     def place(self, token: int) -> bool:
         """Find "in front of" and its kind; a part that is a thing of its own ("a tank top") is not one."""
         tree, lemma = self._tree, self._tree.lemmas[token]
-        if lemma not in _PLACES:
-            return False
         described = any(tree.lemmas[c] not in _WHICH_PART for c in tree.children_with(token, ("amod", "compound")))
         before = [tree.lemmas[c] for c in tree.children_with(token, ("case",)) if c < token]
         if described or "Number=Plur" in tree.features[token] or not before:
@@ -76,9 +77,8 @@ class _Phrases:
             return False
         inner, case = found
         # A body of water is water, and a body of anything else is a body.
-        if not tree.is_noun(inner) or not (counting or tree.lemmas[inner] == "water"):
-            return False
-        if [tree.lemmas[c] for c in case] != ["of"]:
+        of = [tree.lemmas[c] for c in case] == ["of"]
+        if not (of and tree.is_noun(inner) and (counting or tree.lemmas[inner] == "water")):
             return False
         self._give_place(token, inner, QUANTIFIER, _PREMODIFIERS)
         tree.heads[case[0]], tree.labels[case[0]] = token, "fixed"
@@ -100,7 +100,7 @@ class _Phrases:
     def join_next_to(self, token: int) -> None:
         """Join "next" to the "to" behind it if a parser hangs the noun on the verb, not on "next"."""
         tree, to = self._tree, token + 1
-        if tree.lemmas[token] not in LEXICON["relational"] or tree.labels[token] != "advmod" or to >= len(tree.heads):
+        if to >= len(tree.heads):
             return
         noun = tree.heads[to]
         joined = tree.labels[to] == "case" and tree.lemmas[to] in _AFTER_ADVERB and noun > token

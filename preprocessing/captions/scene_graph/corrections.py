@@ -1,11 +1,12 @@
 """Corrections of attachments that a statistical parser often gets wrong and that the nouns show to be wrong."""
 
 from preprocessing.captions.scene_graph.lexicon import LEXICON, is_person
-from preprocessing.captions.scene_graph.tree import OBLIQUES, SUBJECTS, Tree
+from preprocessing.captions.scene_graph.tree import NOUNS, OBLIQUES, SUBJECTS, Tree
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 _OF_LIVING = frozenset({"dress", "seat", "clothe"})
 _OF_NOUNS = frozenset({"cop", "det", "amod", "nummod", "case", "nmod:poss", "compound"})
+_CASE = ("case",)
 _CLAUSE = SUBJECTS | {"mark", "cop"}
 _OTHER_CLAUSE = frozenset({"root", "parataxis", "advcl", "acl:relcl"})
 
@@ -22,11 +23,13 @@ def correct(tree: Tree) -> None:
             _verb_behind_colours(tree, token)
         elif tree.labels[token] == "acl" and tree.upos[token] == "VERB":
             _place_taken_for_verb(tree, token)
+    has_of = "of" in tree.lemmas
     for token, children in enumerate(tree.children):
-        if children and tree.is_noun(token):
+        if children and tree.upos[token] in NOUNS:
             _verb_taken_for_noun(tree, token)
             _predicate_taken_for_noun(tree, token)
-            _of_noun_before(tree, token)
+            if has_of:
+                _of_noun_before(tree, token)
     for token, label in enumerate(tree.labels):
         if label in ("acl", "advcl"):
             if tree.upos[token] == "VERB":
@@ -72,10 +75,6 @@ def _noun_before(tree: Tree, token: int) -> int:
     return token - 1 if token and tree.is_noun(token - 1) else -1
 
 
-def _cases(tree: Tree, token: int) -> list[int]:
-    return tree.children_with(token, ("case",))
-
-
 def _living_above(tree: Tree, token: int) -> int:
     """Return the nearest person or animal before a noun on whom it depends in the same clause, or -1."""
     above = tree.heads[token]
@@ -89,7 +88,7 @@ def _living_above(tree: Tree, token: int) -> int:
 def _verb_taken_for_noun(tree: Tree, token: int) -> None:
     """Make a verb of the plural in "a suit jumps", if the article belongs to the noun before it."""
     noun = token - 1
-    if tree.upos[token] != "NOUN" or "Number=Plur" not in tree.features[token] or is_living(tree, token):
+    if "Number=Plur" not in tree.features[token] or tree.upos[token] != "NOUN" or is_living(tree, token):
         return
     single = any(tree.words[c] in ("a", "an") for c in tree.children_with(token, ("det",)))
     if not single or tree.heads[noun] != token or tree.labels[noun] != "compound" or not _may_be_verb(tree, token):
@@ -149,10 +148,10 @@ def _verb_behind_colours(tree: Tree, case: int) -> None:
 def _place_taken_for_verb(tree: Tree, token: int) -> None:
     """Make a noun of the participle in "a restaurant setting": WordNet knows it as a place alone."""
     noun, taxonomy = token - 1, load_taxonomy()
-    names = taxonomy.kinds(tree.words[token]) == {"noun"} and taxonomy.same_category(tree.words[token], "place")
-    if not names or not tree.is_noun(noun) or tree.children[token]:
+    word, follows = tree.words[token], tree.is_noun(noun) and not tree.children[token]
+    if not (follows and taxonomy.kinds(word) == {"noun"} and taxonomy.same_category(word, "place")):
         return
-    tree.upos[token], tree.features[token], tree.lemmas[token] = "NOUN", frozenset({"Number=Sing"}), tree.words[token]
+    tree.upos[token], tree.features[token], tree.lemmas[token] = "NOUN", frozenset({"Number=Sing"}), word
     tree.heads[token], tree.labels[token] = tree.heads[noun], tree.labels[noun]
     for child in tree.children[noun]:
         if child < noun:
@@ -214,7 +213,7 @@ def _predicate_taken_for_noun(tree: Tree, token: int) -> None:
 
 def _of_noun_before(tree: Tree, token: int) -> None:
     """Hang "of" with its noun on the noun directly before it: "a bottle of vodka"."""
-    cases = _cases(tree, token)
+    cases = tree.children_with(token, _CASE)
     if len(cases) != 1 or tree.lemmas[cases[0]] != "of" or tree.labels[token] == "conj":
         return
     before = _noun_before(tree, cases[0])
@@ -227,7 +226,7 @@ def _conjunct(tree: Tree, token: int) -> None:
     head = tree.heads[token]
     if head < 0 or not is_living(tree, token) or is_living(tree, head):
         return
-    placed = any(tree.lemmas[c] in ("in", "on", "at") for c in _cases(tree, head))
+    placed = any(tree.lemmas[c] in ("in", "on", "at") for c in tree.children_with(head, _CASE))
     partner = _living_above(tree, head) if placed or _is_worn(tree, head) else -1
     if partner >= 0:
         for child in tree.children_with(partner, ("nmod",)):
@@ -241,7 +240,7 @@ def _place_of_companion(tree: Tree, token: int) -> None:
 
     "In the background" and parts of the body that are owned go to the noun of a "with"; "in a suit" goes to a person.
     """
-    head, cases = tree.heads[token], _cases(tree, token)
+    head, cases = tree.heads[token], tree.children_with(token, _CASE)
     before = _noun_before(tree, cases[0]) if head >= 0 and cases else -1
     if before < 0 or before == head:
         return
@@ -249,7 +248,9 @@ def _place_of_companion(tree: Tree, token: int) -> None:
         _attach(tree, token, before, "nmod")
         return
     first = tree.first_conjunct(before)
-    accompanies = tree.labels[first] in OBLIQUES and any(tree.lemmas[c] == "with" for c in _cases(tree, first))
+    accompanies = tree.labels[first] in OBLIQUES and any(
+        tree.lemmas[c] == "with" for c in tree.children_with(first, _CASE)
+    )
     if first == head or not accompanies:
         return
     owned = tree.has_child(token, {"nmod:poss"}) and load_taxonomy().is_body_part(tree.lemmas[token])

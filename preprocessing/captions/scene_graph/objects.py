@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from preprocessing.captions.scene_graph.collapse import QUANTIFIER
 from preprocessing.captions.scene_graph.lexicon import LEXICON
-from preprocessing.captions.scene_graph.tree import OWN_DETERMINERS, Tree
+from preprocessing.captions.scene_graph.tree import DENIALS, NOUNS, OWN_DETERMINERS, Tree
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 # Roles in which a noun is part of another word's phrase, or a measure ("this morning", "three miles").
@@ -29,13 +29,10 @@ def find_objects(tree: Tree, role: list[str]) -> list[int]:
     """
     found = []
     for token, upos in enumerate(tree.upos):
-        if tree.is_noun(token):
-            thing = (
-                role[token] not in _NO_THING
-                and tree.lemmas[token] not in LEXICON["non_things"]
-                and tree.words[token] != "-"
-            )
-            if thing and not (is_hyphenated(tree, token) or is_sport(tree, token) or is_absent(tree, token)):
+        if upos in NOUNS:
+            if role[token] in _NO_THING or tree.lemmas[token] in LEXICON["non_things"] or tree.words[token] == "-":
+                continue
+            if not (is_hyphenated(tree, token) or is_sport(tree, token) or is_absent(tree, token)):
                 found.append(token)
         elif upos == "ADJ" and role[token] in _NOMINAL_ROLES and _is_nominalised(tree, token):
             found.append(token)
@@ -103,12 +100,12 @@ def part_before(tree: Tree, token: int) -> int:
 
 def name_tokens(tree: Tree, token: int) -> list[int]:
     """Return a noun with the tokens that are compounded with it, ascending: "tennis rackets", "new york city"."""
-    parts, waiting = [token], [token]
-    while waiting:
-        for child in tree.children_with(waiting.pop(), _NAME_PARTS):
-            if tree.labels[child] != "compound" or not is_property(tree, child):
+    parts = [token]
+    for part in parts:
+        for child in tree.children[part]:
+            label = tree.labels[child]
+            if label in _NAME_PARTS and not (label == "compound" and is_property(tree, child)):
                 parts.append(child)
-                waiting.append(child)
     return sorted(parts)
 
 
@@ -123,22 +120,24 @@ def join_name(tree: Tree, parts: list[int], words: list[str]) -> str:
 
 def phrase_start(tree: Tree, token: int) -> int:
     """Return the first token of a noun phrase: its determiner, owner, quantifier or first adjective, else the noun."""
-    start = token
-    waiting = [child for child in tree.children_with(token, _BEFORE_NOUN) if child < token]
-    while waiting:
-        part = waiting.pop()
-        start = min(start, part)
-        waiting.extend(child for child in tree.children[part] if child < token)
-    return start
+    parts = [child for child in tree.children[token] if child < token and tree.labels[child] in _BEFORE_NOUN]
+    for part in parts:
+        for child in tree.children[part]:
+            if child < token:
+                parts.append(child)
+    return min(parts, default=token)
 
 
-_NOT = frozenset({"not", "n't", "n’t", "never"})
+_NOT = DENIALS - {"no", "without"}
+_DENYING = {"no": "det", "without": "case"}
 _POSSESSION = frozenset({"wear", "have", "carry", "hold", "use"})
 
 
 def is_denied(tree: Tree, token: int) -> bool:
     """Return whether a verb, adjective or noun is said not to apply: "not wearing", "without holding", "is not red"."""
     words = tree.words
+    if not tree.denies:
+        return False
     for child in tree.children[token]:
         if words[child] in _NOT or (words[child] == "without" and tree.labels[child] == "mark"):
             return True
@@ -148,6 +147,8 @@ def is_denied(tree: Tree, token: int) -> bool:
 
 def is_absent(tree: Tree, noun: int) -> bool:
     """Return whether a noun names what is not there: "no people", "without a hat", "not wearing a hat or shoes"."""
+    if not tree.denies:
+        return False
     while tree.labels[noun] == "conj" and tree.heads[noun] >= 0 and not tree.has_child(noun, OWN_DETERMINERS):
         if _is_denied_noun(tree, noun):
             return True
@@ -158,7 +159,7 @@ def is_absent(tree: Tree, noun: int) -> bool:
 def _is_denied_noun(tree: Tree, noun: int) -> bool:
     lemmas, labels, head = tree.lemmas, tree.labels, tree.heads[noun]
     for child in tree.children[noun]:
-        if (labels[child], lemmas[child]) in (("det", "no"), ("case", "without")):
+        if _DENYING.get(lemmas[child]) == labels[child]:
             return True
     if head < 0:
         return False

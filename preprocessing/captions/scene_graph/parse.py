@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from preprocessing.captions.graph import SceneGraph, SceneObject
@@ -15,7 +16,7 @@ from preprocessing.captions.scene_graph.corrections import correct
 from preprocessing.captions.scene_graph.lexicon import LEXICON
 from preprocessing.captions.scene_graph.objects import find_objects, join_name, name_tokens, phrase_start
 from preprocessing.captions.scene_graph.relations import find_relations
-from preprocessing.captions.scene_graph.tree import read_tree
+from preprocessing.captions.scene_graph.tree import Tree, TreeReader
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -54,11 +55,20 @@ class ParsedCaption(NamedTuple):
 
 def parse_captions(nlp: Language, texts: Iterable[str], batch_size: int = 256) -> Iterator[ParsedCaption]:
     """Parse captions with a spaCy pipeline, in order, and read a scene graph from each; no caption raises an error."""
+    reader, disable = _reader(nlp)
     documents = (_document(nlp, text) for text in texts)
-    for doc, problem in nlp.pipe(documents, as_tuples=True, batch_size=batch_size):
-        graph = SceneGraph() if problem == "not English" else extract_graph(doc)
-        tokens = [token.text_with_ws for token in doc]
-        yield ParsedCaption(tokens, graph, problem or (None if graph.objects else "no objects"))
+    for doc, problem in nlp.pipe(documents, as_tuples=True, batch_size=batch_size, disable=disable):
+        tree = reader.read(doc)
+        graph = SceneGraph() if problem == "not English" else extract_graph(tree)
+        yield ParsedCaption(tree.tokens, graph, problem or (None if graph.objects else "no objects"))
+
+
+@lru_cache(maxsize=1)
+def _reader(nlp: Language) -> tuple[TreeReader, list[str]]:
+    """Return the reader of a pipeline's parses; with the lemmatizer, if the pipeline need not run it for that."""
+    name, last = nlp.pipeline[-1]
+    # It makes an object of each token and asks its morphology: the reader remembers the lemma of a word with its tags.
+    return (TreeReader(last.lemmatize), [name]) if name == "lemmatizer" else (TreeReader(), [])
 
 
 def _document(nlp: Language, text: str) -> tuple[Doc, Problem | None]:
@@ -101,12 +111,12 @@ def is_foreign(text: str) -> bool:
         letters = [letter for letter in text if letter.isalpha()]
         if sum(letter >= _LATIN_END for letter in letters) * 2 > len(letters):
             return True
-    words = set(text.lower().split())
-    foreign = len(words & LEXICON["foreign"])
-    return foreign >= 2 and foreign > len(words & LEXICON["english"])
+    words = text.lower().split()
+    foreign = len(LEXICON["foreign"].intersection(words))
+    return foreign >= 2 and foreign > len(LEXICON["english"].intersection(words))
 
 
-def extract_graph(doc: Doc) -> SceneGraph:
+def extract_graph(tree: Tree) -> SceneGraph:
     """Read objects, their attributes and their relations off the dependency parse of a caption.
 
     The rules speak of labels of Universal Dependencies (as UD English EWT uses them; subtypes may be missing). Word
@@ -117,11 +127,10 @@ def extract_graph(doc: Doc) -> SceneGraph:
     relative clause and a verb that shares its subject with another one relate objects too; what is said of a noun by
     "is" is an attribute.
     """
-    tree = read_tree(doc)
     correct(tree)
     collapse(tree)
     # Conjuncts have the role of the first one: in "black and white dog", "white" is an "amod".
-    role = [tree.labels[tree.first_conjunct(token)] for token in range(len(tree.labels))]
+    role = [tree.labels[tree.first_conjunct(token)] if own == "conj" else own for token, own in enumerate(tree.labels)]
     heads = find_objects(tree, role)
     if not heads:
         return SceneGraph()

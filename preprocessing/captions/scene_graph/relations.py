@@ -1,7 +1,5 @@
 """Relations between the objects of a caption."""
 
-from itertools import product
-
 from preprocessing.captions.graph import Relation
 from preprocessing.captions.scene_graph.arguments import OBJECTS, Arguments
 from preprocessing.captions.scene_graph.lexicon import LEXICON
@@ -10,21 +8,20 @@ from preprocessing.captions.scene_graph.tree import OBLIQUES, SUBJECTS, Tree
 
 _NO_VERB = frozenset({"aux", "aux:pass", "cop", "case", "mark", "fixed", "compound", "flat", "cc", "amod"})
 _PAST_PARTICIPLE = frozenset({"VerbForm=Part", "Tense=Past"})
-_PARTICLES = frozenset({"obl", "nmod", "advmod"})
+_PARTICLES = frozenset({"obl", "nmod", "advmod", "compound:prt"})
 
 
 def find_relations(tree: Tree, arguments: Arguments) -> tuple[Relation, ...]:
     """Return the relations between the objects of a caption, each once, never of an object to itself."""
     finder = _Finder(tree, arguments)
     for token, upos in enumerate(tree.upos):
-        if is_denied(tree, token):
+        is_verb = upos in ("VERB", "AUX")  # only a verb may have its subject and objects from another one
+        if not (is_verb or tree.children[token]) or is_denied(tree, token):
             continue
-        if upos in ("VERB", "AUX"):
+        if is_verb:
             label = tree.labels[token]
             if label not in _NO_VERB or (label == "amod" and tree.children[token]):
                 finder.verb(token)
-        elif not tree.children[token]:
-            continue  # only a verb may have its subject and objects from another one
         elif upos in ("ADJ", "ADV") and not arguments.is_object(token):
             finder.property(token)
         elif tree.is_clause(token):
@@ -54,14 +51,15 @@ class _Finder:
         for target in objects:
             self._add_all(subjects, arguments.things(target), words)
         self._add_all(subjects, gap, words)
-        for target in tree.children_with(token, ("xcomp",)):
-            if tree.is_noun(target) and not objects:
+        for target in () if objects else tree.children_with(token, ("xcomp",)):
+            if tree.is_noun(target):
                 self._oblique(subjects, words, target)
-        # With an object the verb relates subject and object, and what is left to the oblique is its preposition.
-        takes_other = any(tree.words[c] not in LEXICON["reflexive"] for c in objects)
-        before = [] if takes_other or gap or self._is_existential(token) else words
-        for target in obliques:
-            self._oblique(subjects, before, target)
+        if obliques:
+            # With an object the verb relates subject and object, and what is left to the oblique is its preposition.
+            takes_other = any(tree.words[c] not in LEXICON["reflexive"] for c in objects)
+            before = [] if takes_other or gap or self._is_existential(token) else words
+            for target in obliques:
+                self._oblique(subjects, before, target)
         self._absolute(token)
 
     def property(self, token: int) -> None:
@@ -94,7 +92,8 @@ class _Finder:
     def _dependents(self, token: int) -> tuple[list[int], list[int], list[int]]:
         """Return a verb's objects, obliques and agents; those behind the last of conjoined verbs belong to all."""
         tree = self._tree
-        objects, obliques, agents = (tree.children_with(token, kind) for kind in (OBJECTS, OBLIQUES, ("obl:agent",)))
+        objects, obliques = tree.children_with(token, OBJECTS), tree.children_with(token, OBLIQUES)
+        agents = tree.children_with(token, ("obl:agent",))
         if not agents and not tree.subtyped and self._is_passive(token):
             agents = [c for c in obliques if [tree.lemmas[case] for case in tree.case_words(c)] == ["by"]]
             obliques = [c for c in obliques if c not in agents]
@@ -116,17 +115,17 @@ class _Finder:
 
     def _verb_words(self, token: int) -> list[int]:
         tree = self._tree
-        particles = tree.children_with(token, _PARTICLES | {"compound:prt"})
+        particles = tree.children_with(token, _PARTICLES)
         return [token, *(c for c in particles if tree.labels[c] == "compound:prt" or tree.upos[c] == "ADP")]
 
     def _is_existential(self, token: int) -> bool:
         """Return whether a verb only says that something is there: "there is a man on a bike"."""
-        return self._tree.lemmas[token] == "be" or self._tree.has_child(token, {"expl"})
+        return self._tree.lemmas[token] == "be" or self._tree.has_child(token, ("expl",))
 
     def _gap(self, token: int) -> tuple[int, ...]:
         """Return the noun that a relative clause has for object: "the ball [that] the dog chases"."""
         tree, arguments = self._tree, self._arguments
-        if tree.has_child(token, {"obj", "xcomp"}):
+        if tree.has_child(token, ("obj", "xcomp")):
             return ()
         clause = token
         while tree.labels[clause] == "xcomp" and tree.heads[clause] >= 0:
@@ -150,8 +149,8 @@ class _Finder:
     def _absolute(self, token: int) -> None:
         """Read "with a ball in its mouth" as a clause: its subject is with the one of whom all is said."""
         tree, arguments = self._tree, self._arguments
-        head = tree.heads[token]
-        marks = [child for child in tree.children_with(token, ("mark",)) if tree.lemmas[child] == "with"]
+        head, marks = tree.heads[token], tree.children_with(token, ("mark",))
+        marks = [child for child in marks if tree.lemmas[child] == "with"] if marks else []
         if head < 0 or not marks:
             return
         if tree.labels[token] == "acl" or not tree.is_predicate(head):
@@ -169,16 +168,17 @@ class _Finder:
         """
         shared = self._tree.case_words(target)
         for member in self._arguments.members(target):
-            case = self._tree.case_words(member) or shared
+            case = (member != target and self._tree.case_words(member)) or shared
             words = before + case if case or without_case is None else without_case
             self._add_all(subjects, self._arguments.named([member]), words)
 
     def _add_all(self, subjects: tuple[int, ...], objects: tuple[int, ...], tokens: list[int]) -> None:
-        words = " ".join([self._tree.words[token] for token in tokens])
-        lemma = " ".join([self._tree.lemmas[token] for token in tokens])
-        for subject, thing in product(subjects, objects):
-            if tokens:
-                self._relate(subject, thing, words, lemma)
+        if subjects and objects and tokens:
+            words = " ".join(map(self._tree.words.__getitem__, tokens))
+            lemma = " ".join(map(self._tree.lemmas.__getitem__, tokens))
+            for subject in subjects:
+                for thing in objects:
+                    self._relate(subject, thing, words, lemma)
 
     def _relate(self, subject: int, thing: int, words: str, lemma: str) -> None:
         if subject != thing:

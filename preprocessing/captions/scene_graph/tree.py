@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -13,17 +13,18 @@ import yaml
 from preprocessing.captions.wordnet.taxonomy import load_taxonomy
 
 if TYPE_CHECKING:
-    from spacy.tokens import Doc
+    from spacy.tokens import Doc, Token
 
 _NO_TOKEN = -1
-_VISITED = -2
 
 # Subtypes that the rules tell apart; any other one is cut off ("nsubj:outer" is read as "nsubj").
 _KEPT_SUBTYPES = frozenset({"nsubj:pass", "obl:agent", "nmod:poss", "acl:relcl", "compound:prt", "aux:pass"})
 _SCHEMES = yaml.safe_load(Path(__file__).with_name("schemes.yaml").read_text(encoding="utf-8"))
 _SUBTYPES: dict[str, str] = _SCHEMES["subtypes"]
 _FEATURES_OF_TAG: dict[str, list[str]] = _SCHEMES["features_of_tag"]
-_ATTRIBUTES = ["HEAD", "ORTH", "LEMMA", "POS", "TAG", "DEP", "MORPH"]
+_ATTRIBUTES = ["HEAD", "DEP", "ORTH", "SPACY", "LEMMA", "POS", "TAG", "MORPH"]
+_KEY_BYTES = 8 * len(_ATTRIBUTES[2:])
+_Word = tuple[str, str, str, str, frozenset[str]]  # a token, its word, lemma, part of speech and features
 _GENITIVE_MARKERS = frozenset({"'s", "'", "’s", "’"})
 
 
@@ -32,15 +33,18 @@ class Tree:
     """The tokens of a caption and how they depend on each other; each list has an entry a token, words in lower case.
 
     Attributes:
+        tokens: as written, each with the blank behind it.
         upos: universal parts of speech.
         features: morphological features such as "Number=Plur".
         heads: the token it depends on, -1 at the root of a sentence. There are no cycles.
         labels: of its dependency, with the few subtypes that matter.
         sentences: the first root of its sentence.
         subtyped: the parser uses subtypes, so that a plain "obl" is not an agent.
+        denies: a word says that another one does not apply.
         children: the tokens that depend on it, ascending; the inverse of ``heads``.
     """
 
+    tokens: list[str]
     words: list[str]
     lemmas: list[str]
     upos: list[str]
@@ -49,9 +53,11 @@ class Tree:
     labels: list[str]
     sentences: list[int]
     subtyped: bool
+    denies: bool = field(init=False)
     children: list[list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.denies = not (DENIALS.isdisjoint(self.words) and DENIALS.isdisjoint(self.lemmas))
         self.link()
 
     def link(self) -> None:
@@ -63,11 +69,11 @@ class Tree:
 
     def children_with(self, token: int, labels: Collection[str]) -> list[int]:
         """Return the children with one of these labels."""
-        children = self.children[token]
-        if not children:  # most tokens have none, and a list is asked for forty times a caption
-            return []
-        names = self.labels
-        return [child for child in children if names[child] in labels]
+        names, found = self.labels, []
+        for child in self.children[token]:  # a comprehension takes twice as long, and this is asked thirty times
+            if names[child] in labels:
+                found.append(child)
+        return found
 
     def has_child(self, token: int, labels: Collection[str]) -> bool:
         """Return whether a child has one of these labels."""
@@ -87,7 +93,7 @@ class Tree:
 
     def is_noun(self, token: int) -> bool:
         """Return whether it is a noun or a name."""
-        return self.upos[token] in ("NOUN", "PROPN")
+        return self.upos[token] in NOUNS
 
     def first_conjunct(self, token: int) -> int:
         """Return the first of the words that are conjoined with a token: "man" for "boy" in "a man and a boy"."""
@@ -97,8 +103,10 @@ class Tree:
 
     def case_words(self, token: int) -> list[int]:
         """Return the tokens of its prepositions, with what belongs to them: "in front of", "on the side of"."""
-        cases = self.children_with(token, ("case",))
-        return sorted(cases + [part for case in cases for part in self.children_with(case, _PARTS_OF_PREPOSITION)])
+        found = self.children_with(token, ("case",))
+        for case in tuple(found):
+            found += self.children_with(case, _PARTS_OF_PREPOSITION)
+        return sorted(found)
 
     def promote(self, successors: dict[int, tuple[int, str]], staying: Collection[int]) -> None:
         """Let children take their heads' places.
@@ -136,6 +144,8 @@ class Tree:
         self.link()
 
 
+NOUNS = ("NOUN", "PROPN")
+DENIALS = frozenset({"no", "without", "not", "n't", "n’t", "never"})
 SUBJECTS = frozenset({"nsubj", "nsubj:pass"})
 OBLIQUES = frozenset({"obl", "nmod"})
 OWN_DETERMINERS = frozenset({"det", "nummod", "nmod:poss", "case"})
@@ -144,31 +154,41 @@ _VERB_CHILDREN = frozenset({"nsubj", "nsubj:pass", "obj", "aux", "aux:pass"})
 _PARTS_OF_PREPOSITION = frozenset({"fixed", "det", "amod", "compound", "nummod", "goeswith"})
 
 
-def read_tree(doc: Doc) -> Tree:
-    """Read the parse of a spaCy ``Doc``, but for the subtypes that no rule needs."""
-    # As arrays: a Token object for each word and attribute takes half the time of all rules.
-    columns, name = doc.to_array(_ATTRIBUTES).T.reshape(len(_ATTRIBUTES), -1), doc.vocab.strings
-    words, lemmas, upos, tags, labels, morphs = ([name[key] for key in column] for column in columns[1:].tolist())
-    offsets = columns[0].astype("int64").tolist()
-    heads = [token + offset if offset else _NO_TOKEN for token, offset in enumerate(offsets)]
-    tree = Tree(
-        words=[word.lower() for word in words],
-        lemmas=[lemma.lower() for lemma in lemmas],
-        upos=upos,
-        features=[_features(*both) for both in zip(morphs, tags, strict=True)],
-        sentences=_cut_cycles(heads),
-        heads=heads,
-        labels=[_plain(label) for label in labels],
-        subtyped=any(":" in label for label in labels),
-    )
-    _refine_labels(tree)
-    _refine_nouns(tree, tags)
-    return tree
+class TreeReader:
+    """Reads the parses of a pipeline, each word with its tags once; `lemmatize` gives the lemmas that a parse lacks."""
 
+    def __init__(self, lemmatize: Callable[[Token], list[str]] | None = None) -> None:
+        self._lemmatize = lemmatize
+        self._known: dict[bytes, _Word] = {}
 
-@cache
-def _features(morph: str, tag: str) -> frozenset[str]:
-    return frozenset((*filter(None, morph.split("|")), *_FEATURES_OF_TAG.get(tag, ())))
+    def read(self, doc: Doc) -> Tree:
+        """Read the parse of a ``Doc``, but for the subtypes that no rule needs."""
+        # As arrays: a Token object for each word and attribute takes half the time of all rules.
+        array = doc.to_array(_ATTRIBUTES)
+        known, name, keys = self._known, doc.vocab.strings, array[:, 2:].tobytes()
+        said = [
+            known.get(key := keys[start : start + _KEY_BYTES]) or self._learn(key, doc[start // _KEY_BYTES])
+            for start in range(0, len(keys), _KEY_BYTES)
+        ]
+        tokens, words, lemmas, upos, features = map(list, zip(*said, strict=True)) if said else ([] for _ in range(5))
+        labels, offsets = [name[label] for label in array[:, 1].tolist()], array[:, 0].view("int64").tolist()
+        heads = [token + offset if offset else _NO_TOKEN for token, offset in enumerate(offsets)]
+        plain, sentences = [_plain(label) for label in labels], _cut_cycles(heads)
+        tree = Tree(tokens, words, lemmas, upos, features, heads, plain, sentences, ":" in "".join(labels))
+        _refine_labels(tree)
+        _refine_nouns(tree)
+        return tree
+
+    def _learn(self, key: bytes, token: Token) -> _Word:
+        lemma = token.lemma_ if token.lemma or self._lemmatize is None else self._lemmatize(token)[0]
+        word, lemma, upos, tag = token.text.lower(), lemma.lower(), token.pos_, token.tag_
+        features = frozenset((*filter(None, str(token.morph).split("|")), *_FEATURES_OF_TAG.get(tag, ())))
+        if upos == "VERB" and lemma[-1:] == "l" and lemma[-2:-1] in "bcdfgkpstz":  # "bustling"
+            lemma += "e"
+        elif upos in NOUNS and tag != "NNS" and lemma == word and load_taxonomy().is_plural(lemma):
+            lemma, features = lemma.removesuffix("s"), features | {"Number=Plur"}
+        self._known[key] = found = token.text_with_ws, word, lemma, upos, features
+        return found
 
 
 @cache
@@ -180,42 +200,27 @@ def _plain(label: str) -> str:
 
 def _cut_cycles(heads: list[int]) -> list[int]:
     """Make a root of one token of each cycle, as a wrong parse may have; return the root above each token."""
-    roots = [_NO_TOKEN] * len(heads)
-    for start in range(len(heads)):
-        path, token = [], start
-        while roots[token] == _NO_TOKEN and heads[token] >= 0:
-            roots[token] = _VISITED
-            path.append(token)
+    roots = []
+    for token in range(len(heads)):
+        for _ in heads:
+            if heads[token] < 0:
+                break
             token = heads[token]
-        if roots[token] == _VISITED:
+        else:  # a way up that is longer than the caption goes round a cycle
             heads[token] = _NO_TOKEN
-        root = token if heads[token] < 0 else roots[token]
-        roots[token] = root
-        for token in path:
-            roots[token] = root
+        roots.append(token)
     return roots
 
 
-def _refine_nouns(tree: Tree, tags: list[str]) -> None:
-    """Take for a noun what the tag calls one, and "View of ..." at the start; give the singular of untold plurals."""
+def _refine_nouns(tree: Tree) -> None:
+    """Take for a noun what the tag calls one, and "View of ..." at the start."""
     for token, upos in enumerate(tree.upos):
         if upos == "VERB":
-            if tree.lemmas[token][-1:] == "l" and tree.lemmas[token][-2:-1] in "bcdfgkpstz":  # "bustling"
-                tree.lemmas[token] += "e"
-            noun = tags[token] in ("NN", "NNS") or (token == 0 and tree.words[1:2] in (["of"], ["from"]))
+            noun = "Noun=Yes" in tree.features[token] or (token == 0 and tree.words[1:2] in (["of"], ["from"]))
             if noun and not tree.has_child(token, _VERB_CHILDREN):
                 tree.upos[token] = "NOUN"
         elif upos == "ADJ" and tree.labels[token] == "amod" and load_taxonomy().kinds(tree.lemmas[token]) == {"noun"}:
             tree.upos[token], tree.labels[token] = "NOUN", "compound"  # "jungle gym"
-        elif _is_untold_plural(tree, token, tags[token]):
-            tree.lemmas[token] = tree.lemmas[token].removesuffix("s")
-            tree.features[token] |= {"Number=Plur"}
-
-
-def _is_untold_plural(tree: Tree, token: int, tag: str) -> bool:
-    if not tree.is_noun(token) or tag == "NNS" or tree.lemmas[token] != tree.words[token]:
-        return False
-    return load_taxonomy().is_plural(tree.lemmas[token])
 
 
 def _refine_labels(tree: Tree) -> None:

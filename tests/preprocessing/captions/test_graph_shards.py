@@ -14,6 +14,8 @@ from preprocessing.captions.graph_shards import (
     read_counts,
 )
 from preprocessing.captions.pipeline import load_pipeline
+from preprocessing.captions.scene_graph.parse import extract_graph, parse_captions
+from preprocessing.captions.scene_graph.tree import TreeReader
 from preprocessing.shards.index import ShardError, read_index, verify_shard
 from preprocessing.shards.writer import Sample, write_shard
 
@@ -69,6 +71,13 @@ def test_every_caption_keeps_its_place(tmp_path: Path, features: Path, nlp: Lang
     assert counts.captions == 7
     assert counts.problems.total() >= 4
     assert counts == read_counts(path)
+
+
+def test_lemmas_are_those_of_the_lemmatizer(nlp: Language) -> None:
+    texts = ["Two men are running .", "men ran", "They're men who run .", "Two men are running ."]
+    graphs = [extract_graph(TreeReader().read(doc)) for doc in nlp.pipe(texts)]
+    assert [caption.graph for caption in parse_captions(nlp, texts)] == graphs
+    assert [thing.lemma for graph in graphs for thing in graph.objects] == ["man"] * 4
 
 
 def test_bytes_depend_on_the_captions_alone(tmp_path: Path, features: Path, nlp: Language) -> None:

@@ -8,40 +8,27 @@ from spacy.tokens import Doc
 from spacy.vocab import Vocab
 
 from preprocessing.captions.graph import SceneGraph
+from preprocessing.captions.scene_graph.tree import Tree, TreeReader
 
-_UPOS = {
-    "CC": "CCONJ",
-    "CD": "NUM",
-    "DT": "DET",
-    "EX": "PRON",
-    "HYPH": "PUNCT",
-    "IN": "ADP",
-    "JJ": "ADJ",
-    "NN": "NOUN",
-    "NNP": "PROPN",
-    "NNS": "NOUN",
-    "POS": "PART",
-    "PRP": "PRON",
-    "PRP$": "PRON",
-    "RB": "ADV",
-    "RP": "ADP",
-    "TO": "PART",
-    "VB": "VERB",
-    "VBD": "VERB",
-    "VBG": "VERB",
-    "VBN": "VERB",
-    "VBP": "VERB",
-    "VBZ": "VERB",
-    "WDT": "PRON",
-    "WP": "PRON",
-    "WP$": "PRON",
-    "WRB": "ADV",
-    ".": "PUNCT",
+_TAGS = {
+    "ADJ": "JJ",
+    "ADP": "IN RP",
+    "ADV": "RB WRB",
+    "CCONJ": "CC",
+    "DET": "DT",
+    "NOUN": "NN NNS",
+    "NUM": "CD",
+    "PART": "POS TO",
+    "PRON": "EX PRP PRP$ WDT WP WP$",
+    "PROPN": "NNP",
+    "PUNCT": "HYPH .",
+    "VERB": "VB VBD VBG VBN VBP VBZ",
 }
+_UPOS = {tag: upos for upos, tags in _TAGS.items() for tag in tags.split()}
 _VOCAB = Vocab()
 
 
-def parsed(words: str, arcs: str) -> Doc:
+def parsed(words: str, arcs: str) -> Tree:
     """A parsed caption.
 
     Args:
@@ -52,7 +39,7 @@ def parsed(words: str, arcs: str) -> Doc:
     edges = [item.rsplit(">", 1) for item in arcs.split()]
     assert len(tokens) == len(edges), f"{len(tokens)} words but {len(edges)} arcs: {words} | {arcs}"
     tags = [tag.partition("=")[0] for _, tag in tokens]
-    return Doc(
+    doc = Doc(
         _VOCAB,
         words=[text.partition("~")[0] for text, _ in tokens],
         lemmas=[text.partition("~")[2] or text for text, _ in tokens],
@@ -61,6 +48,7 @@ def parsed(words: str, arcs: str) -> Doc:
         heads=[int(head) - 1 if head != "0" else token for token, (_, head) in enumerate(edges)],
         deps=[label for label, _ in edges],
     )
+    return TreeReader().read(doc)
 
 
 def objects(graph: SceneGraph) -> str:
