@@ -162,7 +162,7 @@ def load_model(directory: Path | str, device: str = "cpu") -> Model:
     specification = json.loads((directory / SPECIFICATION).read_text(encoding="utf-8"))
     require(f"the model in {directory}", specification.pop("plugins", {}))
     # A dual encoder has most weights; others run their network on a probe when they are built, which needs some.
-    is_dual = specification["embed_dim"] is None
+    is_dual = specification.get("embed_dim", 0) is None
     with damage_named(directory / SPECIFICATION), _Unset() if is_dual else nullcontext():
         model = build_model(**specification)
     load_weights(model, directory)
