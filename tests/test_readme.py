@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime.verbs import verbs
@@ -112,20 +113,20 @@ def sources() -> str:
     return "".join(file.read_text(encoding="utf-8") for folder in folders for file in folder.rglob("*.py"))
 
 
-def keys_of(model: type, prefix: str = "") -> set[str]:
+def keys_of(model: type[BaseModel], prefix: str = "") -> set[str]:
     """Every dotted key of a configuration, of all variants."""
     found = set()
-    for name, field in model.model_fields.items():  # type: ignore[attr-defined]
+    for name, field in model.model_fields.items():
         found.add(prefix + name)
         for inner in models_in(field.annotation):
             found |= keys_of(inner, f"{prefix}{name}.")
     return found
 
 
-def models_in(annotation: object) -> list[type]:
+def models_in(annotation: object) -> list[type[BaseModel]]:
     """The models that a type may hold."""
-    if hasattr(annotation, "model_fields"):
-        return [annotation]  # type: ignore[list-item]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
     return [model for argument in getattr(annotation, "__args__", ()) for model in models_in(argument)]
 
 

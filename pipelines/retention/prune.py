@@ -111,6 +111,7 @@ def _amount(units: Mapping[str, Unit], example: str) -> Callable[[str], Unit]:
     """Return the `type=` of an option: a whole number of one of the units."""
 
     def read(text: str) -> Unit:
+        """Return the amount that a text says."""
         match = re.fullmatch(rf"(\d+)({'|'.join(units)})", text)
         if match is None:
             raise argparse.ArgumentTypeError(f"write it as {example} (units: {', '.join(units)}); got {text[:40]!r}")

@@ -71,6 +71,7 @@ def number_in(kind: type[Number], least: float, most: float = math.inf) -> Calla
     bounds = f"{least:g} to {most:g}" if most < math.inf else f"at least {least:g}"
 
     def read(text: str) -> Number:
+        """Return the number that a text says."""
         try:
             value = kind(text)
         except ValueError:
@@ -118,6 +119,7 @@ def file_or_packaged(folder: str) -> Callable[[str], Path]:
     """Return the `type=` of an option that takes a file, or the name of one that comes with the package."""
 
     def read(text: str) -> Path:
+        """Return the path of a file or of what the package has by this name."""
         path, there = Path(text), packaged(folder)
         if path.exists() or path.suffix or len(path.parts) > 1:
             return path
@@ -245,4 +247,5 @@ class _PrintableConsole(Console):
         raise
 
     def render_str(self, text: str, **options: Any) -> Text:
+        """Render a text without secrets, and with control characters as escapes."""
         return super().render_str(printable(redacted(text)), **options)

@@ -61,7 +61,7 @@ def parse_shard(spec: ParseSpec, nlp: Language, batch_size: int) -> GraphCounts:
     parsed, counts = parse_captions(nlp, texts, batch_size), GraphCounts()
 
     def samples() -> Iterator[Sample]:
-        # One at a time: each garbage collection would visit the objects of graphs that stay.
+        """Yield records with their graphs, one at a time: each garbage collection would visit graphs that stay."""
         for key, record in records:
             captions = []
             for caption, said in zip(record["captions"], parsed, strict=False):

@@ -77,6 +77,7 @@ class _RankWeightedSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, features_BND: Tensor, ascending_BKN: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Return the weighted sums (B, K, D) of the sorted values."""
         pooled_BKD = features_BND.new_empty(len(lengths), ascending_BKN.shape[1], features_BND.shape[2])
         sorter = _KeySorter(features_BND, lengths)
         values = features_BND.new_empty(sorter.order.shape)
@@ -89,6 +90,7 @@ class _RankWeightedSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        """Return the gradients of the features and of the weights."""
         ascending_BKN, values, order = ctx.saved_tensors
         grad_BKD = grads[0]
         grad_features = grad_weights = None

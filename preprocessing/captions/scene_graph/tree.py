@@ -24,6 +24,7 @@ _SUBTYPES: dict[str, str] = _SCHEMES["subtypes"]
 _FEATURES_OF_TAG: dict[str, list[str]] = _SCHEMES["features_of_tag"]
 _ATTRIBUTES = ["HEAD", "DEP", "ORTH", "SPACY", "LEMMA", "POS", "TAG", "MORPH"]
 _KEY_BYTES = 8 * len(_ATTRIBUTES[2:])
+_MOST_WORDS = 100_000  # a service reads whatever its clients write
 _Word = tuple[str, str, str, str, frozenset[str]]  # a token, its word, lemma, part of speech and features
 _GENITIVE_MARKERS = frozenset({"'s", "'", "’s", "’"})
 
@@ -125,6 +126,7 @@ class Tree:
             return token
 
         def gives_place(head: int, token: int) -> bool:
+            """Return whether a token takes the place of its head."""
             return head in successors and successors[head][0] == token
 
         heads, old_heads, old_labels = list(self.heads), self.heads, list(self.labels)
@@ -187,6 +189,8 @@ class TreeReader:
             lemma += "e"
         elif upos in NOUNS and tag != "NNS" and lemma == word and load_taxonomy().is_plural(lemma):
             lemma, features = lemma.removesuffix("s"), features | {"Number=Plur"}
+        if len(self._known) == _MOST_WORDS:
+            self._known.clear()
         self._known[key] = found = token.text_with_ws, word, lemma, upos, features
         return found
 
