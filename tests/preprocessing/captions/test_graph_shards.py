@@ -14,6 +14,7 @@ from preprocessing.captions.graph_shards import (
     read_counts,
 )
 from preprocessing.captions.pipeline import load_pipeline
+from preprocessing.captions.scene_graph import tree
 from preprocessing.captions.scene_graph.parse import extract_graph, parse_captions
 from preprocessing.captions.scene_graph.tree import TreeReader
 from preprocessing.shards.index import ShardError, read_index, verify_shard
@@ -78,6 +79,14 @@ def test_lemmas_are_those_of_the_lemmatizer(nlp: Language) -> None:
     graphs = [extract_graph(TreeReader().read(doc)) for doc in nlp.pipe(texts)]
     assert [caption.graph for caption in parse_captions(nlp, texts)] == graphs
     assert [thing.lemma for graph in graphs for thing in graph.objects] == ["man"] * 4
+
+
+def test_a_reader_forgets_words_before_they_are_too_many(nlp: Language, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "_MOST_WORDS", 3)
+    reader, texts = TreeReader(), ["Two men are running .", "A dog sees a red ball ."]
+    for doc in nlp.pipe(texts):
+        assert extract_graph(reader.read(doc)) == extract_graph(TreeReader().read(doc))
+        assert len(reader._known) <= 3
 
 
 def test_bytes_depend_on_the_captions_alone(tmp_path: Path, features: Path, nlp: Language) -> None:
