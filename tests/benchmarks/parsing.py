@@ -57,7 +57,7 @@ def main() -> None:
     """Measure speed and quality and write the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder that holds flickr8k")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument(
         "--quality", type=Path, metavar="FILE", help="print precision, recall and F1 on this annotation"
     )
