@@ -90,7 +90,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch, work_dir: Path) -> Pipeline:
         actor = extract._Extraction(config.features.extractor, options, 8, 1, 60.0, config.mirror)
         actor.prepare()
         for split in splits:
-            assert all(list(actor.work(spec)) for spec in split.missing_specs())
+            assert all(list(actor.work(spec)) for spec in split.specs(split.missing()))
 
     def fit(job: TrainingJob, *others: object) -> dict[str, Any]:
         settings = job.settings

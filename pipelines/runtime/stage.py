@@ -14,6 +14,7 @@ from pipelines.runtime.errors import is_disk_error
 from pipelines.schema.weights import OPEN_CLIP, READ
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.atomic import write_json_atomic
+from preprocessing.storage.base import Entry
 from preprocessing.storage.mirror import NO_MIRROR, Mirror
 from preprocessing.storage.redaction import RedactedError
 from vse_core.digests import compare_digests, file_digest, json_digest, sealed, unsealed
@@ -121,23 +122,26 @@ class StageDir:
         path = self.path / MANIFEST
         return _manifest(path.read_bytes() if path.is_file() else self.mirror.read(path), path)
 
-    def pull(self, wanted: Callable[[str], bool] = lambda _: True) -> None:
-        """Copy the files that only the storage has, if there is one, and whose relative names are `wanted`."""
-        self.mirror.pull(self.path, wanted)
+    def pull(self, wanted: Callable[[str], bool] = lambda _: True) -> Mapping[str, Entry]:
+        """Copy the files that only the storage has and whose relative names are `wanted`; return all that it has."""
+        return self.mirror.pull(self.path, wanted)
 
-    def complete(self, manifest: Mapping[str, Any], outputs: Iterable[str], *, pushed: bool = False) -> None:
+    def complete(
+        self, manifest: Mapping[str, Any], outputs: Iterable[str], stored: Mapping[str, Entry] | None = None
+    ) -> None:
         """Declare the stage complete: write the manifest aside, then rename it into place.
 
         `outputs` names the files that it has made, and folders that hold nothing else; nothing else in the directory is
-        copied or listed. They are copied to the storage, unless they were `pushed` as they were made: then only those
-        that it lacks, or has in another size. Raises StorageError if that fails; then the stage is not complete.
+        copied or listed. They are copied to the storage; of files that were copied as they were made, only those are
+        that it lacks or has in another size, by what it has (`stored`). Raises StorageError if that fails; then the
+        stage is not complete.
         """
         self.create()
         files = {name: self.path / name for output in outputs for name in self._files(output)}
-        if pushed:
-            self.mirror.push_missing(self.path, files)
-        else:
+        if stored is None:
             self.mirror.push(*files.values())
+        else:
+            self.mirror.push_missing(self.path, files, stored)
         added = {
             "stage": self.stage,
             "fingerprint": self.fingerprint,

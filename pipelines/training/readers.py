@@ -78,7 +78,7 @@ def _graphs(*splits: SplitPaths) -> list[Path]:
 
 
 def _shard_bytes(mirror: Mirror, directory: Path) -> dict[str, int]:
-    return {name: size for name, size in mirror.stored(directory).items() if name.endswith(".tar")}
+    return {name: entry.bytes for name, entry in mirror.stored(directory).items() if name.endswith(".tar")}
 
 
 def _window(mirror: Mirror, window: int | None, train: SplitPaths, evaluation: SplitPaths) -> int | None:

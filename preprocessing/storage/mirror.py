@@ -111,15 +111,13 @@ class Mirror:
         except FileNotFoundError:
             return None
 
-    def share(self, source: Path, directory: Path, names: Iterable[str]) -> None:
-        """Name finished files of one directory in another one, which has them from then on, here as links."""
-        there = self._entries(source)
-        shared = {name: there[name] for name in names}
+    def share(self, source: Path, directory: Path, shared: Mapping[str, Entry]) -> None:
+        """Name files that are `stored` in one directory in another one, which has them from then on, here as links."""
         for name, entry in shared.items():
             if _size(source / name) == entry.bytes:
                 with contextlib.suppress(FileNotFoundError):  # it has just made room
                     link_atomic(source / name, directory / name)
-        self._list_elsewhere(directory, self.elsewhere(directory) | shared)
+        self._list_elsewhere(directory, {**self.elsewhere(directory), **shared})
 
     def elsewhere(self, directory: Path) -> dict[str, Entry]:
         """Return the files of a directory that lie in another one, by their names here."""
@@ -129,27 +127,51 @@ class Mirror:
         data = self.read(path)
         return {} if data is None else parse_list(data, f"{self.address}/{self._name(path)}")
 
-    def push_missing(self, directory: Path, names: Iterable[str]) -> None:
-        """Copy those files of a directory that are here and that the storage lacks or has in another size."""
+    def push_missing(self, directory: Path, names: Iterable[str], stored: Mapping[str, Entry] | None = None) -> None:
+        """Copy those files of a directory that are here and that the storage lacks or has in another size.
+
+        It is asked what it has, unless this is known from `stored` or `pull`.
+        """
         if self.address is None:
             return
-        stored = self.stored(directory)
-        missing = [directory / name for name in names if _size(directory / name) not in (None, stored.get(name))]
+        stored = self.stored(directory) if stored is None else stored
+        there = {name: entry.bytes for name, entry in stored.items()}
+        missing = [directory / name for name in names if _size(directory / name) not in (None, there.get(name))]
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(self.push, missing))
 
-    def stored(self, directory: Path) -> dict[str, int]:
-        """Return the storage's files of a directory: relative name -> size in bytes; empty without a storage."""
-        return {name: entry.bytes for name, entry in self._entries(directory).items()}
+    def stored(self, directory: Path) -> dict[str, Entry]:
+        """Return the storage's files of a directory by their relative names, with those that lie elsewhere."""
+        if self.address is None:
+            return {}
+        folder = self._name(directory)
+        where = f"storage.address {self.address}, {folder}"
+        own = {
+            require_inner_name(entry.name.removeprefix(f"{folder}/"), where, StorageError): entry
+            for entry in self._storage.list(folder)
+            if not entry.name.endswith(f"/{_EARLIER_LEASE}")
+        }
+        if ELSEWHERE not in own:
+            return own
+        if not self.is_read_only:
+            self._pull_one(directory / ELSEWHERE, own[ELSEWHERE])
+        there = {entry.name: entry for entry in self._storage.list(self._name(directory.parent))}
+        named = {name: there.get(entry.name) for name, entry in self.elsewhere(directory).items()}
+        # What is no longer there is made again, here.
+        return {name: entry for name, entry in named.items() if entry is not None} | own
 
-    def pull(self, directory: Path, wanted: Callable[[str], bool] = lambda _: True) -> None:
-        """Copy the files of a directory that this machine lacks, of those wanted; one of several processes copies."""
-        if self.address is None or self.is_read_only:
-            return
-        entries = {directory / name: entry for name, entry in self._entries(directory).items() if wanted(name)}
-        directory.mkdir(parents=True, exist_ok=True)
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(self._pull_one, entries, entries.values()))
+    def pull(self, directory: Path, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, Entry]:
+        """Copy the files of a directory that this machine lacks, of those wanted; return all that are `stored`.
+
+        One of several processes copies; none does if it may only read.
+        """
+        stored = self.stored(directory)
+        if self.address is not None and not self.is_read_only:
+            entries = {directory / name: entry for name, entry in stored.items() if wanted(name)}
+            directory.mkdir(parents=True, exist_ok=True)
+            with ThreadPoolExecutor(_THREADS) as pool:
+                list(pool.map(self._pull_one, entries, entries.values()))
+        return stored
 
     @contextlib.contextmanager
     def pinned(self, *directories: Path) -> Iterator[None]:
@@ -300,26 +322,6 @@ class Mirror:
             named = self.elsewhere(path.parent).get(path.name)
             return None if named is None else self._storage.find(named.name)
         return found
-
-    def _entries(self, directory: Path) -> dict[str, Entry]:
-        """Return the storage's files of a directory by their relative names, with those that lie elsewhere."""
-        if self.address is None:
-            return {}
-        folder = self._name(directory)
-        where = f"storage.address {self.address}, {folder}"
-        own = {
-            require_inner_name(entry.name.removeprefix(f"{folder}/"), where, StorageError): entry
-            for entry in self._storage.list(folder)
-            if not entry.name.endswith(f"/{_EARLIER_LEASE}")
-        }
-        if ELSEWHERE not in own:
-            return own
-        if not self.is_read_only:
-            self._pull_one(directory / ELSEWHERE, own[ELSEWHERE])
-        there = {entry.name: entry for entry in self._storage.list(self._name(directory.parent))}
-        named = {name: there.get(entry.name) for name, entry in self.elsewhere(directory).items()}
-        # What is no longer there is made again, here.
-        return {name: entry for name, entry in named.items() if entry is not None} | own
 
     def _download(self, path: Path, target: Path) -> None:
         try:

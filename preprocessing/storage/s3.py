@@ -14,18 +14,15 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import boto3
-import botocore.session
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
-from botocore.utils import parse_timestamp
 from urllib3.exceptions import HTTPError
 
 from preprocessing.storage.address import split_s3
@@ -70,18 +67,12 @@ def client() -> Any:
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
-    session = botocore.session.get_session()
-    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time)
-    return boto3.Session(botocore_session=session).client("s3", config=settings)
-
-
-def _time(text: str) -> datetime:
-    """Read a time; botocore's own parser, which reads any format, takes three quarters of the time of a listing."""
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        found: datetime = parse_timestamp(text)
-        return found
+    made = boto3.client("s3", config=settings)
+    listed = made.meta.service_model.operation_model("ListObjectsV2").output_shape.members["Contents"].member.members
+    # What botocore reads of each object besides, its time above all, takes six sevenths of the time of a listing.
+    for name in listed.keys() - {"Key", "Size", "ETag"}:
+        del listed[name]
+    return made
 
 
 # A connection that a fork shares with its parent would mix up their answers.

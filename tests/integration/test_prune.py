@@ -78,7 +78,8 @@ class Shop:
             (shards.path / SHARED).write_bytes(bytes(100_000))
             made.append(SHARED)
         elif self.mirror.address and night > 1:
-            self.mirror.share(shards.path.parent / f"{0:016}", shards.path, [SHARED])
+            first = shards.path.parent / f"{0:016}"
+            self.mirror.share(first, shards.path, {SHARED: self.mirror.stored(first)[SHARED]})
         shards.complete({}, made)
         journal = Journal(self.root / "retrain" / "shop", self.mirror)
         ended = datetime(2026, 1, night, tzinfo=UTC)

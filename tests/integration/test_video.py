@@ -151,7 +151,7 @@ def test_raw_videos_with_a_table_of_captions(tmp_path: Path) -> None:
     for split in extract.splits_of(config):
         actor = extract_run._Extraction("frames", options, config.features.batch_size, 1, 60.0, config.mirror)
         actor.prepare()
-        for spec in split.missing_specs():
+        for spec in split.specs(split.missing()):
             list(actor.work(spec))
     train, dev = (ShardReader(split.directory.path, config.features.member) for split in extract.splits_of(config))
     assert [train.meta(place)["image_id"] for place in range(len(train))] == [f"train{n}.mp4" for n in (0, 1, 2, 4, 5)]

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -80,16 +80,16 @@ class Split:
         """Return the shards that are not complete, neither here nor on the storage."""
         return set(missing_shards(self.directory, self.shards))
 
-    def missing_specs(self) -> Iterator[ShardSpec]:
-        """Yield the contents of the missing shards, one at a time; actors read the records of archives."""
-        missing, directory = self.missing(), self.directory.create()
+    def specs(self, shards: Collection[Path]) -> Iterator[ShardSpec]:
+        """Yield the contents of shards to make, one at a time; actors read the records of archives."""
+        directory = self.directory.create()
         made_of, root = self.directory.fingerprint, self.dataset.root
         if self.summary.archives:
             specs = archive_specs(self.summary.archives, directory, made_of, root)
         else:
             records = self.dataset.records(self.name)
             specs = shard_specs(records, directory, self.shard_size, made_of, root)
-        yield from (spec for spec in specs if spec.path in missing)
+        yield from (spec for spec in specs if spec.path in shards)
 
 
 def in_words(counts: Mapping[str, int], skipped: Iterable[Mapping[str, str]]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -47,8 +48,9 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     tracker.log_params({"features": config.features.model_dump(mode="json")})
     tracker.log_params({f"fingerprint.{split.name}": split.directory.fingerprint for split in splits})
     reused = [reuse_shards(split.shard_set, split.version) for split in splits]
-    if any(split.missing() for split in splits):
-        _make_shards(config, splits, tracker)
+    missing = [split.missing() for split in splits]
+    if any(missing):
+        _make_shards(config, splits, missing, tracker)
     for split, count in zip(splits, reused, strict=True):
         _write_manifest(split, count)
     counts, skipped = totals(splits)
@@ -96,7 +98,7 @@ class _Extraction:
         return len(records)
 
 
-def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) -> None:
+def _make_shards(config: PipelineConfig, splits: list[Split], missing: list[set[Path]], tracker: Tracker) -> None:
     features = config.features
     cluster.connect(config.ray.address)
     actor = ray.remote(_Extraction).options(
@@ -107,18 +109,16 @@ def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) 
     threads = max(1, int(features.cpus_per_actor))
     sizes = (features.batch_size, threads, features.image_timeout)
     arguments = (features.extractor, extractor_options(features), *sizes, config.mirror, tracker.run_id)
-    missing = sum(len(split.missing()) for split in splits)
-    specs = chain.from_iterable(split.missing_specs() for split in splits)
     done = ActorPool(
         start=lambda: actor.remote(*arguments),
-        size=min(features.actors, missing),
-        items=specs,
+        size=min(features.actors, sum(map(len, missing))),
+        items=chain.from_iterable(map(Split.specs, splits, missing)),
         describe=lambda spec: f"shard {spec.path}",
         retry=retry_after_crash,
     ).results()
     try:
         with disk_errors(NAME, config.work_dir):
-            track_progress(done, _images_to_do(splits), NAME, "images", tracker)
+            track_progress(done, _images_to_do(splits, missing), NAME, "images", tracker)
     except (ExtractorError, DatasetError) as error:
         raise StageError(f"{NAME}: {error}") from error
 
@@ -135,22 +135,21 @@ def retry_after_crash(spec: ShardSpec, deaths: int) -> ShardSpec | None:
     return replace(spec, crashed=(*spec.crashed, image))
 
 
-def _images_to_do(splits: Iterable[Split]) -> int | None:
-    """Return the images of the missing shards; None if some are archives, which are counted when they are read."""
+def _images_to_do(splits: Iterable[Split], shards: Iterable[set[Path]]) -> int | None:
+    """Return the images of shards to make; None if some are archives, which are counted when they are read."""
     images = 0
-    for split in splits:
+    for split, missing in zip(splits, shards, strict=True):
         if split.summary.archives:
             return None
         sizes = [split.shard_size] * len(split.shards)
         sizes[-1] = split.summary.images - split.shard_size * (len(sizes) - 1)
-        missing = split.missing()
         images += sum(size for path, size in zip(split.shards, sizes, strict=True) if path in missing)
     return images
 
 
 def _write_manifest(split: Split, reused: int = 0) -> None:
     """Write the manifest of a split from its sidecars; raises StageError if too many of its images were skipped."""
-    split.directory.pull(lambda name: name.endswith((".json", ".parquet")))
+    stored = split.directory.pull(lambda name: name.endswith((".json", ".parquet")))
     indices = [read_index(path) for path in split.shards]
     skipped = [item for index in indices for item in index.skipped]
     counts = {
@@ -176,4 +175,4 @@ def _write_manifest(split: Split, reused: int = 0) -> None:
     revision = earlier.get("revision", 0) + (earlier.get("skipped") not in (None, skipped))
     content = {"split": split.name, "counts": counts, "skipped": skipped, "revision": revision}
     files = [file for path in split.shards for file in (path, table_path(path), sidecar_path(path))]
-    split.directory.complete(content, [file.name for file in files if file.is_file()], pushed=True)
+    split.directory.complete(content, [file.name for file in files if file.is_file()], stored)

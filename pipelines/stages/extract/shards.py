@@ -7,7 +7,7 @@ storage it names them where they are. A file next to the directories names the n
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from preprocessing.reading import parse_json, reason
 from preprocessing.shards.index import ShardError, read_index, verify_shard
 from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import link_atomic, write_json_atomic
+from preprocessing.storage.base import Entry
 from preprocessing.storage.elsewhere import named_elsewhere
 from preprocessing.storage.mirror import REMOVED, sidecar_path, table_path
 from vse_core.digests import sealed, unsealed
@@ -61,17 +62,22 @@ def shard_plan(
 
 def missing_shards(directory: StageDir, shards: Iterable[Path], extra: Extra | None = None) -> list[Path]:
     """Return the shards that are not complete, neither here nor on the storage."""
-    stored, expected = directory.mirror.stored(directory.path).keys(), directory.fingerprint
+    stored = directory.mirror.stored(directory.path)
+    # On a storage, which has been asked of all at once, there is no need to read the sidecar of each.
     return [
         path
         for path in shards
-        if not (is_complete(path, expected, extra) or {file.name for file in shard_files(path, extra)} <= stored)
+        if not (_is_among(stored, path, extra) or is_complete(path, directory.fingerprint, extra))
     ]
 
 
 def shard_files(shard: Path, extra: Extra | None = None) -> tuple[Path, ...]:
     """Return the files of a shard, its sidecar as the last one."""
     return (shard, *([] if extra is None else [extra(shard)]), sidecar_path(shard))
+
+
+def _is_among(stored: Container[str], shard: Path, extra: Extra | None) -> bool:
+    return all(file.name in stored for file in shard_files(shard, extra))
 
 
 def is_complete(shard: Path, expected: str, extra: Extra | None = None) -> bool:
@@ -122,10 +128,14 @@ def reuse_shards(shards: ShardSet, version: Version, extra: Extra | None = None)
     if last is not None:
         earlier = replace(directory, fingerprint=require_inner_name(last.fingerprint, str(record), StageError))
         same = [name for name, content in version.contents.items() if last.contents.get(name) == content]
-        common = _complete(earlier, same, extra)
         missing = {path.name for path in missing_shards(directory, shards.paths, extra)}
-        take = _link if mirror.address is None else _share
-        take(earlier, directory, missing.intersection(common), extra)
+        if mirror.address is None:
+            common = [name for name in same if is_complete(earlier.path / name, earlier.fingerprint, extra)]
+            _link(earlier, directory, missing.intersection(common), extra)
+        else:
+            stored = mirror.stored(earlier.path)
+            common = [name for name in same if _is_among(stored, earlier.path / name, extra)]
+            _share(earlier, directory, missing.intersection(common), stored, extra)
     # Before anything is made: the shards of a killed run count as well, if the split grows again before the next start.
     content = {"fingerprint": directory.fingerprint, "contents": dict(version.contents), "taken": common}
     write_json_atomic(record, sealed(content))
@@ -152,19 +162,18 @@ def _read(data: bytes | None, record: Path) -> _Newest | None:
         return None
 
 
-def _complete(earlier: StageDir, names: list[str], extra: Extra | None) -> list[str]:
-    if earlier.mirror.address is not None:
-        stored = earlier.mirror.stored(earlier.path).keys()
-        return [name for name in names if {file.name for file in shard_files(earlier.path / name, extra)} <= stored]
-    return [name for name in names if is_complete(earlier.path / name, earlier.fingerprint, extra)]
-
-
-def _share(earlier: StageDir, directory: StageDir, names: Collection[str], extra: Extra | None) -> None:
+def _share(
+    earlier: StageDir,
+    directory: StageDir,
+    names: Collection[str],
+    stored: Mapping[str, Entry],
+    extra: Extra | None,
+) -> None:
     """Have the shards where they are on the storage; their sidecars keep the fingerprint that they were made with."""
-    stored = earlier.mirror.stored(earlier.path).keys()
     files = {file.name for name in names for file in (*shard_files(Path(name), extra), table_path(Path(name)))}
-    if files:
-        earlier.mirror.share(earlier.path, directory.path, stored & files)
+    shared = {name: entry for name, entry in stored.items() if name in files}
+    if shared:
+        earlier.mirror.share(earlier.path, directory.path, shared)
 
 
 def _link(earlier: StageDir, directory: StageDir, names: Collection[str], extra: Extra | None) -> None:

@@ -1,6 +1,6 @@
 """Stage 2, parse, without its work: the shards of graphs, as they should be and as they are there."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -38,10 +38,10 @@ class Split:
         """Return the shards of graphs that are not complete, neither here nor on the storage."""
         return missing_shards(self.graphs.directory, self.graphs.paths, graph_shards.counts_path)
 
-    def missing_specs(self) -> Iterator[graph_shards.ParseSpec]:
-        """Yield the missing shards with the feature shards they are made from."""
+    def specs(self, shards: Iterable[Path]) -> Iterator[graph_shards.ParseSpec]:
+        """Yield shards to make with the feature shards they are made from."""
         self.graphs.directory.create()
-        for path in self.missing():
+        for path in shards:
             yield graph_shards.ParseSpec(path, self.features.directory.path / path.name, self.graphs.fingerprint)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 
 import ray
 
@@ -33,17 +34,18 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
     tracker.log_params({"parsing": config.parsing.model_dump(mode="json")})
     tracker.log_params({f"fingerprint.{split.name}": split.graphs.fingerprint for split in splits})
     reused = [reuse_shards(split.graphs, _version(config, split), graph_shards.counts_path) for split in splits]
-    if any(split.missing() for split in splits):
-        _make_shards(config, splits, tracker)
+    missing = [split.missing() for split in splits]
+    if any(missing):
+        _make_shards(config, splits, missing, tracker)
     total = GraphCounts()
     for split, count in zip(splits, reused, strict=True):
         directory, paths, counts = split.graphs.directory, split.graphs.paths, GraphCounts()
-        directory.pull(lambda name: not name.endswith(".tar"))
+        stored = directory.pull(lambda name: not name.endswith(".tar"))
         for path in paths:
             counts.merge(graph_shards.read_counts(path))
         content = {"split": split.name, "counts": counts.model_dump(), "shards": len(paths), "reused_shards": count}
         files = [file.name for path in paths for file in shard_files(path, graph_shards.counts_path)]
-        directory.complete(content, files, pushed=True)
+        directory.complete(content, files, stored)
         _log(split.name, counts, tracker)
         total.merge(counts)
     return StageReport(NAME, config.work_dir / NAME, in_words(total))
@@ -73,15 +75,14 @@ class _Parsing:
         return captions
 
 
-def _make_shards(config: PipelineConfig, splits: list[Split], tracker: Tracker) -> None:
+def _make_shards(config: PipelineConfig, splits: list[Split], missing: list[list[Path]], tracker: Tracker) -> None:
     cluster.connect(config.ray.address)
     settings = config.parsing
     actor = ray.remote(_Parsing).options(num_cpus=settings.cpus_per_actor)
-    missing = sum(len(split.missing()) for split in splits)
     done = ActorPool(
         start=lambda: actor.remote(settings.pipeline, settings.batch_size, config.mirror, tracker.run_id),
-        size=min(settings.actors, missing),
-        items=chain.from_iterable(split.missing_specs() for split in splits),
+        size=min(settings.actors, sum(map(len, missing))),
+        items=chain.from_iterable(map(Split.specs, splits, missing)),
         describe=lambda spec: f"shard {spec.path}",
     ).results()
     with disk_errors(NAME, config.work_dir):

@@ -72,7 +72,8 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker, by: Fit | Non
     for file in sorted((stage.path / manifest["best"]).iterdir()):
         tracker.log_artifact(file, "checkpoints/best")
     outputs = [*recorded(stage.path), DIGESTS, LOSSES, DROPPED, manifest["best"]]
-    stage.complete(manifest, [name for name in outputs if (stage.path / name).exists()], pushed=True)
+    made = [name for name in outputs if (stage.path / name).exists()]
+    stage.complete(manifest, made, config.mirror.stored(stage.path))
     return StageReport(NAME, stage.path, manifest["summary"])
 
 

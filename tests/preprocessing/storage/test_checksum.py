@@ -1,16 +1,15 @@
-"""Checksums of a server's answers, which tell whether bytes arrived intact, and their times."""
+"""Checksums of a server's answers, which tell whether bytes arrived intact."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from preprocessing.storage.s3 import _time, is_intact, is_stored, md5_of
+from preprocessing.storage.s3 import is_intact, is_stored, md5_of
 
 
 def md5(data: bytes) -> str:
@@ -61,8 +60,3 @@ def test_what_was_written(tmp_path: Path, change: dict[str, Any], fits: bool) ->
     head = {"ETag": f'"{md5(b"body")}"', "ContentLength": 4, "Metadata": {"sha256": sha256(b"body")}}
     assert is_stored({**head, **change}, tmp_path / "file", sha256(b"body")) is fits
     assert not is_stored(None, tmp_path / "file", sha256(b"body"))
-
-
-@pytest.mark.parametrize("text", ["2026-11-28T01:02:03.000Z", "2026-11-28T01:02:03Z", "Sat, 28 Nov 2026 01:02:03 GMT"])
-def test_times_of_listings_and_of_heads(text: str) -> None:
-    assert _time(text) == datetime(2026, 11, 28, 1, 2, 3, tzinfo=UTC)

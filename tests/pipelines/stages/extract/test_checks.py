@@ -49,7 +49,7 @@ def make(config: PipelineConfig, failing: Sequence[str] = ()) -> list[Path]:
     """Make the shards that are missing, as the stage does; returns them."""
     made = []
     for split in extract.splits_of(config):
-        for spec in split.missing_specs():
+        for spec in split.specs(split.missing()):
             extract_shard(spec, Numbers(failing), batch_size=2)
             config.mirror.push(spec.path, table_path(spec.path), sidecar_path(spec.path))
             made.append(spec.path)

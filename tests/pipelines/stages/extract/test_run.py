@@ -95,10 +95,10 @@ def test_each_archive_becomes_a_shard(tmp_path: Path) -> None:
     plan = extract.plan(config, {})
     assert (plan.size, plan.total) == ("4 archives", 4)
     split, _ = extract.splits_of(config)
-    assert extract_run._images_to_do([split]) is None
+    assert extract_run._images_to_do([split], [split.missing()]) is None
     actor = extract_run._Extraction("grid", extractor_options(config.features), 2, 1, 60.0, config.mirror)
     actor.prepare()
-    assert [list(actor.work(spec)) for spec in split.missing_specs()] == [[None, 3], [None, 2]]
+    assert [list(actor.work(spec)) for spec in split.specs(split.missing())] == [[None, 3], [None, 2]]
     extract_run._write_manifest(split)
     assert (split.shard_set.images, split.shard_set.captions, split.missing()) == (5, 5, set())
     index = read_index(split.shards[1])
@@ -131,7 +131,7 @@ def test_regions_of_the_detector_become_shards(tmp_path: Path) -> None:
             config.mirror,
         )
         actor.prepare()
-        assert [list(actor.work(spec)) for spec in split.missing_specs()] == [
+        assert [list(actor.work(spec)) for spec in split.specs(split.missing())] == [
             [None, {"train": 2, "dev": 1}[split.name]]
         ]
         assert not split.missing()

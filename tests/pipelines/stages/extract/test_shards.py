@@ -45,7 +45,7 @@ def train_split(config: PipelineConfig) -> Split:
 def make(split: Split, shards: int | None = None) -> list[str]:
     """Make the missing shards, `shards` of them or all, as the stage does; returns their names."""
     made = []
-    for spec in list(split.missing_specs())[:shards]:
+    for spec in list(split.specs(split.missing()))[:shards]:
         extract_shard(spec, Numbers(), batch_size=2)
         split.directory.mirror.push(spec.path, table_path(spec.path), sidecar_path(spec.path))
         made.append(spec.path.name)
