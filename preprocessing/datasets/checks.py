@@ -1,5 +1,6 @@
 """Checks shared by the readers: paths, splits, text and JSON files, each failing with one clear DatasetError."""
 
+import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def require_image_folder(path: str | Path, what: str) -> str:
 
 def image_path(folder: str, name: object, where: str) -> str:
     """Return the address of image `name`, read at `where`, in `folder`: it may be missing, but not lead out of it."""
-    return join(folder, str(Path(require_inner_name(name, f"{where}: image", DatasetError))))
+    return join(folder, os.path.normpath(require_inner_name(name, f"{where}: image", DatasetError)))
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -18,6 +18,7 @@ Stamp = tuple[int, str | int]
 ImageStamps = Callable[[list[str]], list[Stamp | None]]
 
 _AT_ONCE = 1024
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
 _INSIDE_A_FILE = re.compile(r"\.npy#|\.hdf5#|\.tar#")
 
 
@@ -42,7 +43,7 @@ def summarize(dataset: Dataset, split: str, shard_size: int, stamps: ImageStamps
     """
     if isinstance(dataset, ArchivedDataset):
         archives = tuple(dataset.archives(split))
-        lines = [json.dumps(archive.stamp, separators=(",", ":")).encode() + b"\n" for archive in archives]
+        lines = [_to_json(archive.stamp).encode() + b"\n" for archive in archives]
         digests = [hashlib.sha256(each).hexdigest() for each in (b"".join(lines), *lines)]
         return SplitSummary(digests[0], 0, 0, tuple(digests[1:]), archives)
     digest, shard = hashlib.sha256(), hashlib.sha256()
@@ -52,8 +53,9 @@ def summarize(dataset: Dataset, split: str, shard_size: int, stamps: ImageStamps
         if images and images % shard_size == 0:
             shards.append(shard.hexdigest())
             shard = hashlib.sha256()
-        for each in (digest, shard):
-            each.update(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+        line = _to_json(entry).encode() + b"\n"
+        digest.update(line)
+        shard.update(line)
         images += 1
         captions += len(entry[-1])
     return SplitSummary(digest.hexdigest(), images, captions, (*shards, shard.hexdigest()) if images else ())

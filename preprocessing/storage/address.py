@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 SCHEME = "s3://"
 
@@ -57,7 +57,7 @@ def require_inner_name(name: object, where: str, error: type[Exception]) -> str:
         where: the place that it was found in, for the message.
         error: raised for a name that is empty, absolute or not text, or has a drive, `..`, a backslash or a NUL.
     """
-    if not isinstance(name, str) or not PurePosixPath(name).parts:
+    if not isinstance(name, str) or set(name.split("/")) <= {"", "."}:
         raise error(f"{where}: {name!r:.80} is not the name of a file; it has to be a text that is not empty")
     if name.startswith("/") or ".." in name.split("/") or "\\" in name or "\0" in name or _DRIVE.match(name):
         raise error(
