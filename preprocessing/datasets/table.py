@@ -86,7 +86,8 @@ class TableDataset:
             texts.setdefault(image, (where, []))[1].extend(captions)
         if not texts:
             raise DatasetError(f"{path}: the table of split {split!r} has no rows")
-        chosen = [image for image in texts if low <= position(image, self._seed) < high]
+        is_whole = (low, high) == (0.0, 1.0)
+        chosen = [image for image in texts if is_whole or low <= position(image, self._seed) < high]
         if not chosen:
             raise DatasetError(f"{path}: none of {len(texts):,} images falls to {split!r}; make its share larger")
         for image in chosen:
