@@ -85,12 +85,12 @@ def folder(tmp_path: Path) -> Path:
 def pipeline(monkeypatch: pytest.MonkeyPatch, work_dir: Path) -> Pipeline:
     """Runs the pipeline of a configuration in this process, instead of Ray's."""
 
-    def make_shards(config: PipelineConfig, splits: list[Split], tracker: object) -> None:
+    def make_shards(config: PipelineConfig, splits: list[Split], missing: list[set[Path]], tracker: object) -> None:
         options = extractor_options(config.features)
         actor = extract._Extraction(config.features.extractor, options, 8, 1, 60.0, config.mirror)
         actor.prepare()
-        for split in splits:
-            assert all(list(actor.work(spec)) for spec in split.specs(split.missing()))
+        for split, shards in zip(splits, missing, strict=True):
+            assert all(list(actor.work(spec)) for spec in split.specs(shards))
 
     def fit(job: TrainingJob, *others: object) -> dict[str, Any]:
         settings = job.settings
