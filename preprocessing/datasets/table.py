@@ -205,6 +205,7 @@ def text_form(path: str, columns: Sequence[str]) -> tuple[str, str]:
     line = head.decode(encoding, errors="replace").partition("\n")[0].rstrip("\r")
 
     def fit(separator: str) -> tuple[bool, int]:
+        """Return whether the first line has all columns by this separator, and how many it has."""
         header = next(csv.reader([line], delimiter=separator), [])
         return set(columns) <= set(header), len(header)
 

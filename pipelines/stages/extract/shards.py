@@ -63,7 +63,7 @@ def shard_plan(
 def missing_shards(directory: StageDir, shards: Iterable[Path], extra: Extra | None = None) -> list[Path]:
     """Return the shards that are not complete, neither here nor on the storage."""
     stored = directory.mirror.stored(directory.path)
-    # On a storage, which has been asked of all at once, there is no need to read the sidecar of each.
+    # The listing of the storage answers for most shards; only for the others is a sidecar read, which takes longer.
     return [
         path
         for path in shards
