@@ -28,7 +28,7 @@ from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.address import require_inner_name
 from vse_core import registry
 from vse_core.digests import check_digests, write_digests
-from vse_core.models import load_model
+from vse_core.models import Model, load_model, load_text_side
 from vse_core.outputs import embed
 from vse_core.precision import use_tf32
 
@@ -66,17 +66,28 @@ class QueryError(ValueError):
 class Embedder:
     """Embeds texts and images with a saved model and its extractor (see `write_extractor`), on a GPU by default.
 
-    Raises FileNotFoundError if a directory lacks a file, and ValueError if the files do not fit each other. The first
-    image raises ExtractorError if the extractor's network cannot be loaded.
+    Texts alone need neither the extractor nor the image side of a pretrained dual encoder, and do not load them. Raises
+    FileNotFoundError if a directory lacks a file, and ValueError if the files do not fit each other. The first image
+    raises ExtractorError if the extractor's network cannot be loaded.
     """
 
     def __init__(self, model: Path, extractor: Path, device: str | None = None) -> None:
         load_plugins()
         self.device = device or default_device()
         use_tf32(False)  # which cuDNN may take otherwise
-        self.model = load_model(model, self.device)
-        self.texts = TextEmbedder(self.model, model)
+        self._folder = model
+        if (text_side := load_text_side(model, self.device)) is None:
+            _ = self.model
+        else:
+            self.texts = TextEmbedder(text_side, model)
         self._options = _extractor_options(extractor, self.device)
+
+    @cached_property
+    def model(self) -> Model:
+        """The complete model, which texts are embedded with from now on."""
+        model = load_model(self._folder, self.device)
+        self.texts = TextEmbedder(model, self._folder)
+        return model
 
     @cached_property
     def _extractor(self) -> Extractor:

@@ -64,7 +64,7 @@ class SearchReplica:
         self._places = {record.image_id: place for place, record in enumerate(self._model.gallery.records)}
         self._cached_image = lru_cache(_IMAGES_CACHED)(self._image)
         # What is loaded when it is asked for is loaded now, or the first client would wait.
-        _ = self._model.embedder.takes_images
+        _ = self._model.embedder.model, self._model.embedder.takes_images
         self._model.answer("a photograph", "text", 1, "images")
         # torch uses all cores in one thread, and the parser is not thread-safe.
         self._searching = ThreadPoolExecutor(1)

@@ -2,12 +2,15 @@
 
 import argparse
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from pipelines.registry.models import find_bundle, pin
 from pipelines.retrieval.options import default_tracking_uri
@@ -30,6 +33,9 @@ def run(options: argparse.Namespace, token: str | None) -> None:
     served = find_served(pin(options.model, tracking_uri), tracking_uri)
     find_bundle(served.version, tracking_uri)  # what is wrong with it is told before Ray is started
     follows = _followed(options.model, served) if options.follow else None
+    if not torch.cuda.is_available():
+        packages: dict[str, Any] = sys.modules
+        packages.setdefault("triton", None)  # transformers would load it, 70 MB for GPUs alone
     interrupted = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: interrupted.set())

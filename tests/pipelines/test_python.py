@@ -1,5 +1,6 @@
 """The Python interface, `vse`: what it loads, embeds and finds is what the parts below it do."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,10 +40,14 @@ print({"transformers", "mlflow", "ray", "torchvision", "pandas"} & set(sys.modul
 
 
 def test_a_search_by_text_loads_what_the_text_needs_alone(tmp_path: Path) -> None:
-    bundle, paths = write_tiny_bundle(tmp_path / "bundle"), {"PYTHONPATH": ":".join(filter(None, sys.path))}
-    command = [sys.executable, "-c", SEARCH, str(bundle)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=paths)
-    assert done.stdout == "3\nset()\n"
+    assert searched(write_tiny_bundle(tmp_path / "bundle")) == "3\nset()\n"
+
+
+def searched(model: Path) -> str:
+    """Return what a process prints that searches by text and names the heavy packages that it has loaded."""
+    paths = {"PYTHONPATH": ":".join(filter(None, sys.path)), "VSE_WORK_DIR": os.environ.get("VSE_WORK_DIR", "runs")}
+    command = [sys.executable, "-c", SEARCH, str(model)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=paths).stdout
 
 
 def test_photographs_of_a_pretrained_model_are_indexed_and_found(
@@ -71,6 +76,7 @@ def test_photographs_of_a_pretrained_model_are_indexed_and_found(
     for image in (files[2], Image.open(files[2])):
         assert gallery.search(image=image, k=1)[0].item_id == files[2].name
     assert gallery.search(TEXTS[0], where="image contains '1'")[0].item_id == "1.png"
+    assert searched(tmp_path / "work" / "galleries" / "photos") == "3\nset()\n"
 
 
 def test_a_folder_with_a_model_is_loaded_with_its_gallery_if_it_has_one(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vse_core.encoders.dual_text import DualTextEncoder
 from vse_core.encoders.open_clip import OpenClip, adapt, build_open_clip, load_open_clip
 from vse_core.encoders.pretrained import architecture_of, build_from_architecture, load_pretrained
 from vse_core.hub import open_clip_source
-from vse_core.pooling.masks import valid_mask
 from vse_core.similarity import unit_length
 
 # The projections of attention in every layer of both towers, which LoRA adapts (Hu et al. 2021, section 4.2).
@@ -46,22 +46,6 @@ class DualImageEncoder(nn.Module):
         """Encode pixels (B, 3, S, S), red first, from 0 to 255, into (B, 1, D) vectors of unit length."""
         pooled_BH = self.tower(pixel_values=(pixels_BCHW - self.mean) / self.std).pooler_output
         return unit_length(self.projection(pooled_BH)).unsqueeze(1)
-
-
-class DualTextEncoder(nn.Module):
-    """The text tower: its pooled state, projected and scaled to unit length; (C, L) tokens become (C, D)."""
-
-    def __init__(self, tower: Any, projection: nn.Module) -> None:
-        super().__init__()
-        self.tower, self.projection = tower, projection
-        self.vocabulary_size: int = tower.get_input_embeddings().num_embeddings
-        self.rebuilt_by: dict[str, Any] = {}  # the image side rebuilds both towers
-
-    def forward(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
-        """Encode token ids with lengths (C,); SigLIP's captions are all as long as it was trained with."""
-        mask_CL = valid_mask(tokens_CL, lengths_C).long()
-        pooled_CH = self.tower(input_ids=tokens_CL, attention_mask=mask_CL).pooler_output
-        return unit_length(self.projection(pooled_CH))
 
 
 def build_dual_encoders(

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from vse_core.digests import check_digests, damage_named
 from vse_core.encoders.components import ComponentEncoder
+from vse_core.encoders.dual_text import build_text_side
 from vse_core.encoders.image import FeatureEncoder, RegionEncoder
 from vse_core.encoders.open_clip import merge
 from vse_core.encoders.text import BiGRUEncoder
@@ -154,13 +156,7 @@ def load_model(directory: Path | str, device: str = "cpu") -> Model:
     FileNotFoundError if the directory holds no model; ValueError if its files are not those that were saved.
     """
     directory = Path(directory)
-    for name in (SPECIFICATION, WEIGHTS):
-        if not (directory / name).is_file():
-            raise FileNotFoundError(f"{directory} holds no model: {name} is missing")
-    check_digests(directory, SPECIFICATION, WEIGHTS)
-    check_digests(directory)
-    specification = json.loads((directory / SPECIFICATION).read_text(encoding="utf-8"))
-    require(f"the model in {directory}", specification.pop("plugins", {}))
+    specification = _specification(directory)
     # A dual encoder has most weights; others run their network on a probe when they are built, which needs some.
     is_dual = specification.get("embed_dim", 0) is None
     with damage_named(directory / SPECIFICATION), _Unset() if is_dual else nullcontext():
@@ -168,6 +164,38 @@ def load_model(directory: Path | str, device: str = "cpu") -> Model:
     load_weights(model, directory)
     _merge_updates(model)
     return model.to(device).eval()
+
+
+def load_text_side(directory: Path, device: str = "cpu") -> Model | None:
+    """Load the text side alone of a saved CLIP or SigLIP, for texts; None if the model is another one.
+
+    It takes neither transformers, whose import is longer than a search, nor the weights of the image side. Raises as
+    :func:`load_model`.
+    """
+    image = _specification(directory)["image"]
+    if "architecture" not in image or image.get("name") != "dual_encoder" or image.get("lora"):
+        return None
+    with damage_named(directory / SPECIFICATION), _Unset():
+        texts = build_text_side(image["architecture"])
+    if texts is None:
+        return None
+    model = TwoTower(nn.Identity(), texts)
+    with damage_named(directory / WEIGHTS), safe_open(directory / WEIGHTS, "pt") as file:
+        own = {name: file.get_tensor(name) for name in file.keys() if name.startswith("text_encoder.")}  # noqa: SIM118
+    _fill(model, own, f"the weights in {directory / WEIGHTS}")
+    return model.to(device).eval()
+
+
+def _specification(directory: Path) -> dict[str, Any]:
+    """Return what a saved model is built from; raises as :func:`load_model`."""
+    for name in (SPECIFICATION, WEIGHTS):
+        if not (directory / name).is_file():
+            raise FileNotFoundError(f"{directory} holds no model: {name} is missing")
+    check_digests(directory, SPECIFICATION, WEIGHTS)
+    check_digests(directory)
+    specification: dict[str, Any] = json.loads((directory / SPECIFICATION).read_text(encoding="utf-8"))
+    require(f"the model in {directory}", specification.pop("plugins", {}))
+    return specification
 
 
 class _Unset(TorchFunctionMode):

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import sys
 import time
 import urllib.request
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import ray
+import torch
 
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.stage import StageError
@@ -64,6 +71,28 @@ def test_an_address_that_cannot_be_had_is_told_before_ray_starts(monkeypatch: py
             message = rf"cannot listen at {host}, port {port}: {reason}.*; use another --port or --host"
             with pytest.raises(StageError, match=message), running.serving("unused", "unused", host, port):
                 pass
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_triton_is_loaded_for_a_gpu_alone(has_gpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, model = [], str(write_tiny_bundle(tmp_path / "bundle"))
+
+    @contextmanager
+    def serving(*_: object) -> Iterator[None]:
+        found.append(find_spec("triton") is not None)
+        raise StageError("served")
+        yield
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    monkeypatch.setitem(sys.modules, "triton", sys)  # what the service puts there is taken back, too
+    del sys.modules["triton"]
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(running, "serving", serving)
+    scale = {"replicas": 1, "max_replicas": 1, "gpus_per_replica": 0.0}
+    options = Namespace(model=model, tracking_uri="unused", follow=False, host="127.0.0.1", port=1, **scale)
+    with pytest.raises(StageError, match="served"):
+        running.run(options, None)
+    assert found == [has_gpu]
 
 
 def test_one_replica_is_this_process_and_a_new_version_takes_its_place(

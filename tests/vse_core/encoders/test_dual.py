@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import AutoImageProcessor, AutoModel, AutoTokenizer, BertConfig, BertModel
+from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from preprocessing.captions.subwords import SubwordTokenizer
 from preprocessing.loading.batch import pad_tokens
 from preprocessing.loading.pixels import decode_pixels, full_view
 from tests.dual_encoders import POSITIONS, SIDE, dual_specification, write_dual_encoder
-from vse_core.models import Model, build_model, load_model
+from vse_core.encoders.pretrained import architecture_of
+from vse_core.models import Model, build_model, load_model, load_text_side
 
 TEXTS = ["a red square above a blue star", "two dogs run.", "a star", "the man isn't on a green bicycle " * 8]
 
@@ -125,6 +126,43 @@ def test_fine_tuned_saved_and_loaded_without_the_weights(
         # Loading merges the updates of LoRA, which rounds.
         torch.testing.assert_close(now, ours, rtol=0, atol=1e-6 if lora else 0)
         assert not torch.allclose(now, first, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("clip", {"eos_token_id": 29}),
+        ("clip", {"eos_token_id": 2, "hidden_act": "gelu"}),  # OpenAI's configuration: the highest id ends a text
+        ("siglip", {}),
+        ("siglip2", {}),
+    ],
+)
+def test_text_side_alone_is_transformers_own(kind: str, text: dict[str, Any], tmp_path: Path) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+    config = {"vocab_size": 30, "max_position_embeddings": 8, **sizes, **text}
+    of_images = {**sizes, "image_size": SIDE, "patch_size": 8}
+    network = AutoModel.from_config(AutoConfig.for_model(kind, text_config=config, vision_config=of_images))
+    pixels = {"mean": [0.0] * 3, "std": [1.0] * 3, "view": "crop"}
+    image = {"name": "dual_encoder", "architecture": architecture_of(network), "pixels": pixels}
+    whole = build_model(None, 30, None, image, {"name": "dual_encoder"}).eval()
+    with torch.no_grad():
+        for parameter in whole.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    whole.save(tmp_path)
+    alone = load_text_side(tmp_path)
+    assert alone is not None
+    lengths = torch.tensor([8, 8, 8] if kind.startswith("siglip") else [8, 3, 5])
+    tokens = torch.randint(3, 29, (3, 8)).scatter(1, lengths[:, None] - 1, 29)
+    with torch.no_grad():
+        torch.testing.assert_close(alone.encode_texts(tokens, lengths), whole.encode_texts(tokens, lengths))
+
+
+def test_text_side_of_other_models_is_not_loaded_alone(folder: Path, tmp_path: Path) -> None:
+    specification = dual_specification(folder, {"rank": 2, "alpha": 4.0, "dropout": 0.1})
+    build_model(**specification).save(tmp_path)
+    assert load_text_side(tmp_path) is None
+    build_model(4, 30, 8, {"pooling": {"name": "mean"}}, {"word_dim": 4, "pooling": {"name": "mean"}}).save(tmp_path)
+    assert load_text_side(tmp_path) is None
 
 
 def test_what_is_no_dual_encoder_gets_one_message(tmp_path: Path) -> None:
