@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from pipelines.config import load_config
 from pipelines.config.first import main
@@ -55,6 +56,15 @@ def test_columns_images_and_splits_are_found(tmp_path: Path, capsys: pytest.Capt
     for file in ("other.yaml", "table.csv", "photos"):
         (tmp_path / file).rename(tmp_path / "moved" / file)
     assert set(splits(tmp_path / "moved" / "other.yaml")) == {"train", "val"}
+
+
+@pytest.mark.parametrize(("has_bf16", "precision"), [(True, "bf16"), (False, "float32")])
+def test_a_processor_that_computes_in_bf16_trains_in_it(
+    has_bf16: bool, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": has_bf16})
+    assert load_config(init(tmp_path, "table.csv", "image,caption\na.jpg,a dog")).training.precision == precision
+    assert ("training in bf16" in capsys.readouterr().out) == has_bf16
 
 
 def test_another_table_or_a_share_is_the_development_split(tmp_path: Path) -> None:
