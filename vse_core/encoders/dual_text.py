@@ -93,6 +93,7 @@ class _Layer(nn.Module):
         self.mlp = nn.ModuleDict({"fc1": nn.Linear(width, inner), "fc2": nn.Linear(inner, width)})
 
     def forward(self, states_CLH: Tensor, seen_C1LL: Tensor) -> Tensor:
+        """Return the states (C, L, H) of the next layer; a mask (C, 1, L, L) tells which ones a token sees."""
         normal_CLH = self.layer_norm1(states_CLH)
         projected = (self.self_attn[f"{name}_proj"](normal_CLH) for name in ("q", "k", "v"))
         query, key, value = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in projected)
