@@ -12,7 +12,7 @@ from vse_core.evaluation.members import Member, compare, comparisons, mean_simil
 from vse_core.evaluation.ranks import RankAccumulator, Ranks
 from vse_core.outputs import Images, Texts
 
-# Similarities of a tile, 8 MiB of them: the product of a smaller one takes longer, as do the comparisons of a larger one.
+# Similarities of a tile, 8 MiB: products of smaller tiles take longer, as do comparisons of larger ones.
 # A GPU wants many at once.
 TILE_ELEMENTS = 2**21
 GPU_TILE_ELEMENTS = 2**26
