@@ -104,11 +104,15 @@ class _Layer(nn.Module):
         return added
 
 
-def build_text_side(architecture: Mapping[str, Any]) -> DualTextEncoder | None:
-    """Build the text side of CLIP or SigLIP, with random weights, without transformers; None of another network.
+def build_text_side(image: Mapping[str, Any]) -> DualTextEncoder | None:
+    """Build the text side of CLIP or SigLIP, with random weights, without transformers; None of another model.
 
-    ``architecture`` is what :func:`~vse_core.encoders.pretrained.architecture_of` gave of the dual encoder.
+    ``image`` is the image side of a saved model's specification, which rebuilds both. With low-rank updates it is None:
+    their library has to merge them.
     """
+    if image.get("name") != "dual_encoder" or image.get("lora"):
+        return None
+    architecture: Mapping[str, Any] = image["architecture"]
     config, kind = architecture.get("text_config", {}), architecture.get("model_type")
     if kind not in ("clip", "siglip", "siglip2") or config.get("hidden_act") not in _ACTIVATIONS:
         return None

@@ -172,11 +172,9 @@ def load_text_side(directory: Path, device: str = "cpu") -> Model | None:
     It takes neither transformers, whose import is longer than a search, nor the weights of the image side. Raises as
     :func:`load_model`.
     """
-    image = _specification(directory)["image"]
-    if "architecture" not in image or image.get("name") != "dual_encoder" or image.get("lora"):
-        return None
+    specification = _specification(directory)
     with damage_named(directory / SPECIFICATION), _Unset():
-        texts = build_text_side(image["architecture"])
+        texts = build_text_side(specification["image"])
     if texts is None:
         return None
     model = TwoTower(nn.Identity(), texts)
