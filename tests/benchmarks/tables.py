@@ -447,6 +447,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "univse attacks": lambda: univse_table(ATTACK_HEADER, attack_rows),
     "univse dependencies": lambda: univse_table(DEPENDENCY_HEADER, dependency_rows),
     "univse image": lambda: _table(IMAGE_HEADER, image_rows(_read("univse_image"))),
+    "univse image of all": lambda: _table(IMAGE_HEADER, image_rows(_read("univse_6000"))),
     "gru start": gru_start_table,
     **{name: partial(leaderboard_table, features) for name, features in GRIDS.items()},
     "short leaderboard": lambda: leaderboard_table(GRIDS["leaderboard"], TELLING),

@@ -73,10 +73,10 @@ def image_rows(result: dict[str, Any]) -> list[list[str]]:
 
 
 def interval(runs: Runs, metric: str, digits: int = 1) -> str:
-    """Return a mean over seeds and the half width of its 95 % interval (Student's t)."""
+    """Return a mean over seeds and half of its 95 % interval (Student's t); of fewer than three each value."""
     values = [run[metric] for run in runs]
-    if len(values) < 2:
-        return f"{values[0]:.{digits}f} (one seed)"
+    if len(values) < 3:
+        return ", ".join(f"{value:.{digits}f}" for value in values) + " (one seed)" * (len(values) == 1)
     half = t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
     return f"{statistics.mean(values):.{digits}f} ± {half:.{digits}f}"
 
