@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pyarrow.parquet
 
@@ -194,7 +194,7 @@ def open_table(path: str) -> Iterator[BinaryIO]:
             yield raw
             return
         with gzip.open(raw) as unpacked:
-            yield unpacked  # type: ignore[misc]
+            yield cast(BinaryIO, unpacked)
 
 
 def text_form(path: str, columns: Sequence[str]) -> tuple[str, str]:
