@@ -75,11 +75,16 @@ class ImageEncoder(Encoder):
 class SetEncoder(ImageEncoder):
     """Settings of every image encoder that takes sets of features."""
 
-    center: bool = Field(
+    center: bool | Literal["regions"] = Field(
         False,
         exclude_if=lambda center: not center,
-        description="subtract the mean of the training split's features, which is stored with the model",
+        description="subtract the mean of the training split's features, which is stored with the model; UniVSE may do "
+        "so for its regions alone, and pool the image of features as they are",
     )
+
+    def _misfits(self) -> Iterator[str]:
+        if self.center == "regions" and self.partner != "components":
+            yield "center: regions is for UniVSE's encoder, which compares regions with words; set it to true"
 
 
 class TextEncoder(Encoder):
@@ -107,6 +112,7 @@ class FeatureImageEncoderConfig(SetEncoder):
     dropout: Float = Field(0.0, ge=0, lt=1, description="share of projected values to drop (HGR's code: 0.2)")
 
     def _misfits(self) -> Iterator[str]:
+        yield from super()._misfits()
         if self.projections > 1 and (self.mlp or self.views > 1):
             yield "projections are views: set views to 1 and mlp to false, or projections to 1"
         if self.norm_rows == "padded" and not self.mlp:

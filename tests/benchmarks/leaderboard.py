@@ -57,6 +57,7 @@ class Row:
 SIGMOID = "loss={name: sigmoid, learned: true, mask_same_image: true}"
 # The loss and the aggregator of cells that won the search over the parts of the papers.
 INFONCE = "loss={name: infonce, learned: true, temperature: 0.07, mask_same_image: true}"
+PRINTED = "loss={name: adopt, variant: paper, temperature: 0.05, mask_same_image: true}"
 MEAN = "model.image.pooling={name: mean}"
 DROPOUT = "training.feature_dropout=0.3"
 # The boxes of a pyramid stand for a detector's regions.
@@ -75,6 +76,8 @@ ROWS: dict[str, Row] = {
     "VSE-infinity": Row("flickr8k"),
     "MV-VSE": Row("flickr8k_mv_vse"),
     "VSE+2AD": Row("flickr8k_vse_2ad"),
+    "VSE+2AD, equations as printed": Row("flickr8k_vse_2ad", ("preset=vse_2ad_paper", PRINTED)),
+    "VSE+2AD, MiniLM, equations as printed": Row("flickr8k_bert", ("preset=vse_2ad_paper_bert", PRINTED), True),
     "UniVSE": Row("flickr8k_univse"),
     "UniVSE, feature dropout": Row("flickr8k_univse", (DROPOUT,)),
     "UniVSE, BiGRU and GPO, feature dropout": Row("flickr8k_univse", (DROPOUT, *both_pooled_by("name: gpo"))),

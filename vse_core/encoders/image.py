@@ -179,13 +179,18 @@ class RegionEncoder(nn.Module):
 
     The convolution of a grid is one linear layer for each of its cells, so the features may as well be those of
     detected regions. The aggregate is taken of the layer's outputs, not of the regions' unit vectors. With ``center``
-    the mean of the training features is subtracted first (:class:`Center`; not in the paper).
+    the mean of the training features is subtracted first (:class:`Center`; not in the paper), with
+    ``center="regions"`` from the regions alone: the largest values of features around zero are above zero in every
+    dimension, a direction that all images would share, with no bias to take it back.
     """
 
-    def __init__(self, feature_dim: int, embed_dim: int, pooling: nn.Module, center: bool = False) -> None:
+    def __init__(
+        self, feature_dim: int, embed_dim: int, pooling: nn.Module, center: bool | Literal["regions"] = False
+    ) -> None:
         super().__init__()
         self.feature_dim = feature_dim
-        self.center = Center(feature_dim, center)
+        self.center = Center(feature_dim, bool(center))
+        self.centers_regions_alone = center == "regions"
         self.projection = Linear(feature_dim, embed_dim, bias=False)
         nn.init.xavier_uniform_(self.projection.weight)
         self.pooling = pooling
@@ -204,5 +209,8 @@ class RegionEncoder(nn.Module):
         mask_BN = valid_mask(features_BNF, lengths_B)
         features_BNF = self.center(features_BNF, mask_BN)
         rows_MD = self.projection(real_rows(features_BNF, mask_BN).to(self.projection.weight.dtype))
-        images_BD = unit_length(self.pooling(into_sets(rows_MD, mask_BN), lengths_B))
+        pooled_MD = rows_MD
+        if self.centers_regions_alone and self.center.mean_F is not None:
+            pooled_MD = rows_MD + self.projection(self.center.mean_F)  # of the features as they are: the layer is linear
+        images_BD = unit_length(self.pooling(into_sets(pooled_MD, mask_BN), lengths_B))
         return images_BD.unsqueeze(1), into_sets(unit_length(rows_MD), mask_BN), mask_BN

@@ -182,6 +182,7 @@ MISTAKES = {
         for key in ("features.weights", "parsing.pipeline", "work_dir", "storage.address")
     },
     "model.image={mlp: false, norm_rows: padded}": "no effect without the MLP",
+    "model.image.center=regions": "for UniVSE's encoder, which compares regions with words; set it to true",
     "evaluation.protocols=[retrieval, cxc]": "the protocol cxc needs the folder of ",
     "evaluation.first_images=9": "first_images: has no effect without one of the protocols attack",
     "evaluation.protocols=[attack]": "retrieval comes first",

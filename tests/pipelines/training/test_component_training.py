@@ -134,7 +134,7 @@ def test_the_mean_of_the_features_is_the_training_splits_and_stays(shards: Path,
     reader = ShardReader(shards / "train/features", "grid")
     write_feature_mean(reader, tmp_path)
     mean_F = np.concatenate([reader.features(image).astype(float) for image in range(len(reader))]).mean(axis=0)
-    config = make_config("univse", "model.image.center=true", "training.epochs=1", "loss.negatives_from=captions")
+    config = make_config("univse", "model.image.center=regions", "training.epochs=1", "loss.negatives_from=captions")
     trainer = make_trainer(config, shards, tmp_path, Recorder())
     np.testing.assert_allclose(trainer.model.get_buffer("image_encoder.center.mean_F").numpy(), mean_F, atol=1e-6)
     trainer.run()

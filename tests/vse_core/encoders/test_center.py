@@ -1,4 +1,7 @@
-"""Encoders around a mean are those of features from which it was subtracted before, from files and as ONNX too."""
+"""Encoders around a mean are those of features from which it was subtracted before, from files and as ONNX too.
+
+UniVSE's may see its regions alone that way.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -42,3 +45,19 @@ def test_a_centred_model_sees_features_without_their_mean(kind: str, tmp_path: P
         inputs = {"features": features.numpy(), "lengths": LENGTHS.numpy()}
         graph: Any = onnxruntime.InferenceSession(tmp_path / IMAGES).run(None, inputs)[0]
         torch.testing.assert_close(torch.from_numpy(graph), expected, atol=2e-6, rtol=1e-5)
+
+
+def test_regions_alone_around_the_mean(tmp_path: Path) -> None:
+    image, text = {"name": "regions", "pooling": {"name": "kmax", "k": 2}}, {"name": "components", "word_dim": 6}
+    plain = build_model(5, 11, 8, image, text).eval()
+    centred = build_model(5, 11, 8, image | {"center": "regions"}, text).eval()
+    mean_F = torch.tensor([3.0, -1.0, 0.5, 10.0, 0.0])
+    centred.load_state_dict({**plain.state_dict(), "image_encoder.center.mean_F": mean_F})
+    centred.save(tmp_path)
+    features = torch.randn(3, 4, 5) + mean_F
+    assert isinstance(plain, UnifiedModel)
+    for model in (centred, load_model(tmp_path)):
+        assert isinstance(model, UnifiedModel)
+        images, regions, _ = model.image_encoder.images_and_regions(features, LENGTHS)
+        torch.testing.assert_close(images, plain.image_encoder(features, LENGTHS))
+        torch.testing.assert_close(regions, plain.image_encoder.regions(features - mean_F, LENGTHS)[0])

@@ -1,5 +1,7 @@
 """Regions and images of UniVSE: the projection, its aggregate, and that padding and order do not matter."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -30,9 +32,13 @@ def test_image_by_image() -> None:
     assert [name for name, _ in encoder.named_parameters()] == ["projection.weight"]
 
 
+@pytest.mark.parametrize("center", [False, True, "regions"])
 @pytest.mark.parametrize("name", ["kmax", "mean", "gpo"])
-def test_padding_never_changes_an_image_or_a_region_or_a_gradient(name: str) -> None:
-    encoder = make_encoder(name=name) if name == "kmax" else RegionEncoder(5, 8, build_pooling(name, dim=8))
+def test_padding_never_changes_an_image_or_a_region_or_a_gradient(name: str, center: Any) -> None:
+    pooling = build_pooling(name, dim=8, **({"k": 3} if name == "kmax" else {}))
+    encoder = RegionEncoder(5, 8, pooling, center)
+    if center:
+        encoder.center.mean_F = torch.randn(5)
     padded = torch.cat([FEATURES, torch.zeros(3, 4, 5)], dim=1)
     for b, length in enumerate(LENGTHS.tolist()):
         padded[b, length:] = float("nan")
