@@ -211,6 +211,7 @@ class RegionEncoder(nn.Module):
         rows_MD = self.projection(real_rows(features_BNF, mask_BN).to(self.projection.weight.dtype))
         pooled_MD = rows_MD
         if self.centers_regions_alone and self.center.mean_F is not None:
-            pooled_MD = rows_MD + self.projection(self.center.mean_F)  # of the features as they are: the layer is linear
+            # The layer is linear: of the features as they are.
+            pooled_MD = rows_MD + self.projection(self.center.mean_F)
         images_BD = unit_length(self.pooling(into_sets(pooled_MD, mask_BN), lengths_B))
         return images_BD.unsqueeze(1), into_sets(unit_length(rows_MD), mask_BN), mask_BN
