@@ -3,7 +3,8 @@
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -19,17 +20,41 @@ def explain(error: ValidationError, root: type[BaseModel], values: Mapping[str, 
     `values` were validated for the model class `root`, and merged from `layers`.
     """
     fields = dict(_fields(root, values))
-    problems = [_problem(details, fields, layers) for details in error.errors()]
+    by_path: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for details in error.errors():
+        by_path.setdefault(_setting(tuple(map(str, details["loc"])), fields), []).append(details)
+    problems = [_problem(path, errors, fields, layers) for path, errors in by_path.items()]
     if len(problems) == 1:
         return problems[0]
     return "\n  ".join([f"{len(problems)} problems in the configuration:", *problems])
 
 
-def _problem(error: Mapping[str, Any], fields: Mapping[str, FieldInfo], layers: Sequence[Layer]) -> str:
-    """Turn one of pydantic's errors into `key: what is wrong, got VALUE (from ORIGIN); remedy`."""
-    path = tuple(map(str, error["loc"]))
-    key, kind, context = ".".join(path), error["type"], error.get("ctx", {})
-    message = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+def _setting(location: tuple[str, ...], fields: Mapping[str, FieldInfo]) -> tuple[str, ...]:
+    """Return the path of the setting that is wrong: of one of several types, pydantic names the type behind it, too."""
+    for end in range(1, len(location)):
+        field = fields.get(".".join(location[:end]))
+        if field is not None and _has_types(field):
+            return location[:end]
+    return location
+
+
+def _has_types(field: FieldInfo) -> bool:
+    """Return whether a field has several types, None aside, of which no key chooses one."""
+    if get_origin(field.annotation) not in (Union, UnionType):
+        return False
+    types = set(get_args(field.annotation)) - {NoneType}
+    return len(types) > 1 and not any(isinstance(variants, Variants) for variants in field.metadata)
+
+
+def _problem(
+    path: tuple[str, ...],
+    errors: Sequence[Mapping[str, Any]],
+    fields: Mapping[str, FieldInfo],
+    layers: Sequence[Layer],
+) -> str:
+    """Turn pydantic's errors about one setting into `key: what is wrong, got VALUE (from ORIGIN); remedy`."""
+    error, key = errors[0], ".".join(path)
+    kind, context, message = error["type"], error.get("ctx", {}), _message(error)
     if not path:
         return message
     meaning = fields[key].description if key in fields else None
@@ -41,13 +66,26 @@ def _problem(error: Mapping[str, Any], fields: Mapping[str, FieldInfo], layers: 
         return f"{key}: unknown key with the value {value}{origin}{_nearest_key(key, fields)}"
     if kind.startswith("union_tag"):
         return _variant_problem(key, context, error["input"], origin)
-    if kind == "literal_error":
-        choices = re.findall(r"'([^']*)'", context["expected"])
-        hint = did_you_mean(str(error["input"]), choices)
-        return f"{key}: must be one of {', '.join(choices)}; got {error['input']!r:.200}{origin}{hint}"
-    if kind == "value_error":
+    if len(errors) == 1 and kind == "literal_error":
+        hint = did_you_mean(str(error["input"]), _choices(error))
+        return f"{key}: {message}; got {error['input']!r:.200}{origin}{hint}"
+    if len(errors) == 1 and kind == "value_error":
         return f"{key}: {message}{origin}"
-    return f"{key}: {message}; got {error['input']!r:.200}{origin}{f'. Meaning: {meaning}' if meaning else ''}"
+    got = f"got {error['input']!r:.200}"
+    expected = ", or ".join(dict.fromkeys(_message(other).removesuffix(f", {got}") for other in errors))
+    return f"{key}: {expected}; {got}{origin}{f'. Meaning: {meaning}' if meaning else ''}"
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    """Return what one of pydantic's errors says, in our words."""
+    if error["type"] == "literal_error":
+        choices = _choices(error)
+        return f"must be {'one of ' if len(choices) > 1 else ''}{', '.join(choices)}"
+    return str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ").partition(", unable to interpret")[0]
+
+
+def _choices(error: Mapping[str, Any]) -> list[str]:
+    return re.findall(r"'([^']*)'", error["ctx"]["expected"])
 
 
 def _variant_problem(key: str, context: Mapping[str, Any], value: Any, origin: str) -> str:

@@ -24,10 +24,15 @@ def learned_temperature(model: Path) -> float | None:
 
 
 def learned_logits(model: Path) -> dict[str, float]:
-    """Return `logit_scale`, and `logit_bias` of the sigmoid loss, that were learned with a model; empty as above."""
+    """Return `logit_scale`, and `logit_bias` of the sigmoid loss, that were learned with a model; empty as above.
+
+    What else a loss learns, as a plugin's may, belongs to that loss alone.
+    """
     path = model / LEARNED
     if not path.is_file():
         return {}
     with damage_as(StageError, f"{path} does not say what the loss has learned", "restore the folder"):
         values = parse_json(path.read_bytes())
+        if "logit_scale" not in values:
+            return {}
         return {"logit_scale": values["logit_scale"], **({"logit_bias": values["bias"]} if "bias" in values else {})}

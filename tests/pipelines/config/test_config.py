@@ -340,6 +340,24 @@ def test_a_removed_setting_may_be_off() -> None:
     assert "unknown key" in message("loss.view_orthogonality=0.1")
 
 
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("model.image.center=all", "model.image.center: should be a valid boolean, or must be regions; got 'all'"),
+        (
+            "model.text.pooling={name: adpool, token_share: x}",
+            "model.text.pooling.token_share: must be one of learned, random, or must be a number, in decimal "
+            "(12, 0.5, 1e-3); got 'x'",
+        ),
+        ("retrain.notify=[1, 2]", "retrain.notify: should be a valid string; got [1, 2]"),
+    ],
+)
+def test_a_wrong_value_of_a_setting_of_several_types_is_one_problem(override: str, expected: str) -> None:
+    found = message(override)
+    assert found.startswith(f"{expected} (from --set). Meaning: ")
+    assert "\n" not in found
+
+
 @pytest.mark.parametrize("name", sorted(POOLINGS))
 def test_every_aggregator_can_be_configured(name: str) -> None:
     config = load_config(None, [f"model.image.pooling={{name: {name}}}"])

@@ -93,6 +93,12 @@ def test_the_bank_is_a_sample_of_the_training_split(fitted: Fitted) -> None:
     assert torch.equal(fitted.bank(most=7)[1], texts_MD), "the same each time"
 
 
+def test_what_a_loss_learns_of_its_own_is_no_temperature(fitted: Fitted) -> None:
+    """A plugin's loss may learn other parameters than a logit scale."""
+    write_learned_values(fitted.model, {"scale": 5.0, "shift": 5.0})
+    assert fitted.find(may_choose=True).source == "chosen on the split dev"
+
+
 def test_a_temperature_is_chosen_on_the_split_of_selection_alone(fitted: Fitted) -> None:
     with pytest.raises(UncorrectedError, match="no learned temperature, and none is chosen"):
         fitted.find()
