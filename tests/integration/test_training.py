@@ -25,11 +25,11 @@ def cluster(ray_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", ray_cluster)
 
 
-def start(work_dir: Path, *settings: str) -> subprocess.Popen[str]:
-    """Start the main job as a user does in a terminal."""
+def start(work_dir: Path, *settings: str, script: str = "full") -> subprocess.Popen[str]:
+    """Start the main job, or one stage, as a user does in a terminal."""
     arguments = [f"--set={setting}" for setting in (f"work_dir={work_dir}", *TINY, *settings)]
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "pipelines" / "full.py"), *arguments],
+        [sys.executable, str(ROOT / "pipelines" / f"{script}.py"), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -146,7 +146,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(undisturbed: Path, tmp_path:
         time.sleep(3)  # the worker dies a moment after its driver
     previous, newest = kept
     flip(newest / "optimizer.safetensors")
-    output = finish(start(tmp_path))
+    output = finish(start(tmp_path, script="train"))
     assert f"{newest / 'optimizer.safetensors'} is damaged" in output
     assert f"resumes from the checkpoint before it, {previous}" in output
     assert losses_of(tmp_path) == pytest.approx(losses_of(undisturbed), abs=1e-6)
@@ -155,5 +155,5 @@ def test_a_damaged_newest_checkpoint_is_passed_over(undisturbed: Path, tmp_path:
 @pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_the_number_of_workers_does_not_matter(undisturbed: Path, tmp_path: Path, workers: int):
     shutil.copytree(undisturbed / "extract", tmp_path / "extract")
-    finish(start(tmp_path, f"training.workers={workers}", "training.cpus_per_worker=0.25"))
+    finish(start(tmp_path, f"training.workers={workers}", "training.cpus_per_worker=0.25", script="train"))
     assert losses_of(tmp_path) == pytest.approx(losses_of(undisturbed), rel=1e-5, abs=1e-5)
