@@ -1,6 +1,7 @@
 """The function that every training process runs."""
 
 import contextlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,10 @@ from vse_core.digests import check_digests
 from vse_core.distributed import rank
 from vse_core.evaluation.recall import chance_rsum
 from vse_core.training.collapse import CollapseError
+from vse_core.training.mixed_precision import emulates_bf16
 from vse_core.training.step import NonFiniteLossError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ def _train(
         if tracker is not None:
             stack.callback(tracker.detach)
             stack.enter_context(tracker.system_metrics())
+            warn_of_emulation(job.settings.training.precision, device)
         trainer = Trainer(
             job.settings,
             train,
@@ -97,3 +102,12 @@ def _train(
         "chance": chance_rsum(evaluation.reader.caption_counts.tolist()),
         "steps_per_epoch": trainer.steps_per_epoch,
     }
+
+
+def warn_of_emulation(precision: str, device: torch.device) -> None:
+    """Say if training takes far longer than it has to, as with a configuration made on another machine."""
+    if precision == "bf16" and device.type == "cpu" and emulates_bf16():
+        log.warning(
+            "train: training.precision is bf16, which this processor has no instructions for; float32 is several times "
+            "faster here"
+        )

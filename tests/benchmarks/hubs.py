@@ -1,6 +1,6 @@
 """What hub correction is worth: of the leaderboard's models, by banks, temperatures and directions, next to CSLS.
 
-Run: python tests/benchmarks/hubs.py --directory FOLDER --minilm FOLDER, with the folder of the leaderboard's runs
+Run: python tests/benchmarks/hubs.py with the --directory, --minilm and --set of the leaderboard's runs
 
 Rows whose training is not finished there are left out. All figures are of the development split. The vectors that they
 are computed from stay in FOLDER/vectors.
@@ -39,14 +39,13 @@ BANKS = (200, 500, 1_000, 2_000, 5_000, 10_000, 30_000)
 NEIGHBOURS = (10, 50, 100)
 
 
-def configs_of(row: Row, features: str, seed: int, work: Path) -> list[PipelineConfig]:
+def configs_of(row: Row, features: str, settings: list[str]) -> list[PipelineConfig]:
     """Return the configurations of a run of the leaderboard, one for each of its models."""
     weights = f"{DATA}/{FEATURES[features]}"
-    of_all = ["training.precision=bf16", "training.cpus_per_worker=1", f"seed={seed}", f"work_dir={work}"]
     return [
         load_config(
             CONFIGS / f"{row.config}.yaml",
-            [f"features={{extractor: {extractor}, weights: '{weights}', actors: 2}}", *row.overrides, *of_all],
+            [f"features={{extractor: {extractor}, weights: '{weights}', actors: 2}}", *row.overrides, *settings],
         )
         for extractor in ("grid", *row.others)
     ]
@@ -120,6 +119,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--directory", type=Path, required=True, help="of the leaderboard's runs")
     parser.add_argument("--minilm", help="folder of MiniLM's weights; without it the rows that read it are left out")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all rows")
     options = parser.parse_args()
     os.environ |= {} if options.minilm is None else {"VSE_MINILM": options.minilm}
     work, kept = options.directory.resolve(), options.directory.resolve() / "vectors"
@@ -129,7 +129,7 @@ def main() -> None:
     for features in FEATURES:
         of_features = result["features"].setdefault(features, {})
         for name, seed in ((name, seed) for name in rows for seed in range(3)):
-            configs = configs_of(rows[name], features, seed, work)
+            configs = configs_of(rows[name], features, [*options.set, f"seed={seed}", f"work_dir={work}"])
             members = [vectors_of(config, kept) for config in configs]
             found = [each for each in members if each is not None]
             if len(found) < len(members):

@@ -71,6 +71,11 @@ def both_pooled_by(aggregator: str) -> tuple[str, ...]:
 
 ADPOOL = both_pooled_by("name: adpool")
 EQUAL_LEVELS = both_pooled_by("name: adpool, token_share: 0.5")
+PCMEPP = (
+    f"plugins=[{Path(__file__).with_name('pcmepp.py')}]",
+    "loss={name: pcmepp, pseudo_positives: 0, mask_same_image: true}",
+    *both_pooled_by("name: probabilistic"),
+)
 ROWS: dict[str, Row] = {
     "VSE++": Row("flickr8k_vse_pp"),
     "VSE-infinity": Row("flickr8k"),
@@ -98,6 +103,7 @@ ROWS: dict[str, Row] = {
     "VSE++, learned sigmoid loss, feature dropout": Row("flickr8k_vse_pp", (SIGMOID, DROPOUT)),
     "VSE-infinity, learned sigmoid loss": Row("flickr8k", (SIGMOID,)),
     "VSE-infinity, learned sigmoid loss, feature dropout": Row("flickr8k_small_data"),
+    "PCME++, feature dropout": Row("flickr8k_small_data", PCMEPP),
     "MV-VSE, learned sigmoid loss": Row("flickr8k_mv_vse", (SIGMOID,)),
     "MV-VSE, learned sigmoid loss, feature dropout": Row("flickr8k_mv_vse", (SIGMOID, DROPOUT)),
     "VSE+2AD, learned sigmoid loss": Row("flickr8k_vse_2ad", (SIGMOID,)),

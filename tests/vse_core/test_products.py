@@ -1,5 +1,7 @@
 """Products by oneDNN against those of PyTorch, forwards and backwards."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,24 @@ from torch import nn
 from vse_core import products
 from vse_core.products import Linear, linear, product
 from vse_core.torch_internals import onednn_linear
+
+PREFERS = products._prefers_onednn
+
+
+@pytest.mark.parametrize(
+    ("processor", "prefers"),
+    [
+        ({"cpu_name": "AMD EPYC", "avx512_f": True}, True),
+        ({"cpu_name": "AMD EPYC", "avx512_f": False}, False),
+        ({"cpu_name": "Intel Xeon", "avx512_f": True}, False),
+    ],
+)
+def test_the_library_is_that_of_the_processor(
+    processor: dict[str, Any], prefers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    assert PREFERS.__wrapped__() is prefers
 
 
 @pytest.fixture(autouse=True, params=[True, False], ids=["oneDNN", "MKL"])

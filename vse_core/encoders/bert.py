@@ -4,11 +4,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from vse_core.digests import first_line
 from vse_core.encoders.pretrained import architecture_of, build_from_architecture, load_pretrained
 from vse_core.pooling.masks import valid_mask
 from vse_core.similarity import unit_length
+from vse_core.static_shapes import has_static_shapes
+
+# Captions read together on a CPU. 128 of Flickr8k take 0.57 of the time of one group, with 64 0.68, with 16 0.57.
+_GROUP = 32
 
 
 class BertEncoder(nn.Module):
@@ -51,9 +56,24 @@ class BertEncoder(nn.Module):
                 f"a caption of {tokens_CL.shape[1]} tokens is too long: the text encoder has {self.max_tokens} "
                 "positions; shorten it"
             )
+        return unit_length(self.pooling(self.linear(self._states(tokens_CL, lengths_C)), lengths_C))
+
+    def _states(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
+        """Return the last hidden states, on a CPU of groups of captions of like length: half of a batch is padding."""
+        if has_static_shapes(tokens_CL):
+            return self._padded_states(tokens_CL, lengths_C)
+        order_C = lengths_C.argsort()
+        groups = []
+        for group_c in order_C.split(_GROUP):
+            longest = max(1, int(lengths_C[group_c[-1]]))
+            states_clH = self._padded_states(tokens_CL[group_c, :longest], lengths_C[group_c])
+            groups.append(pad(states_clH, (0, 0, 0, tokens_CL.shape[1] - states_clH.shape[1])))
+        return torch.cat(groups)[order_C.argsort()]
+
+    def _padded_states(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
         mask_CL = valid_mask(tokens_CL, lengths_C).long()
-        states_CLH = self.bert(input_ids=tokens_CL, attention_mask=mask_CL).last_hidden_state
-        return unit_length(self.pooling(self.linear(states_CLH), lengths_C))
+        states_CLH: Tensor = self.bert(input_ids=tokens_CL, attention_mask=mask_CL).last_hidden_state
+        return states_CLH
 
 
 def _text_side(network: Any) -> Any:

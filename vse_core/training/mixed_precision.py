@@ -10,6 +10,12 @@ PrecisionName = Literal["float32", "tf32", "bf16", "fp16"]
 _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
+def emulates_bf16() -> bool:
+    """Return whether this processor computes in bf16 by other instructions, which takes far longer than float32."""
+    processor = torch.cpu.get_capabilities()
+    return processor.get("architecture") == "x86_64" and not processor.get("avx512_bf16")
+
+
 class MixedPrecision:
     """Matrix products in one precision; weights, similarities and losses in float32.
 

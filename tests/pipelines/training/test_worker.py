@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from pipelines.runtime.stage import StageError
 from pipelines.training import worker
@@ -56,3 +57,26 @@ def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 def test_a_collapse_is_an_outcome(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert work(monkeypatch, CollapseError("all alike"), tmp_path) == {"error": "all alike"}
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "processor", "warns"),
+    [
+        ("bf16", "cpu", {"architecture": "x86_64", "avx512_bf16": False}, True),
+        ("bf16", "cpu", {"architecture": "x86_64", "avx512_bf16": True}, False),
+        ("bf16", "cpu", {"architecture": "aarch64"}, False),
+        ("bf16", "cuda", {"architecture": "x86_64", "avx512_bf16": False}, False),
+        ("float32", "cpu", {"architecture": "x86_64", "avx512_bf16": False}, False),
+    ],
+)
+def test_a_precision_that_the_processor_emulates_is_told(
+    precision: str,
+    device: str,
+    processor: dict[str, Any],
+    warns: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
+    worker.warn_of_emulation(precision, torch.device(device))
+    assert ("float32 is several times faster" in caplog.text) is warns

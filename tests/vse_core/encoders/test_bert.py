@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -28,6 +29,7 @@ from transformers import (
     ViTConfig,
 )
 
+from vse_core import static_shapes
 from vse_core.encoders.bert import BertEncoder
 from vse_core.encoders.pretrained import architecture_of, load_pretrained
 from vse_core.models import build_model
@@ -124,6 +126,31 @@ def test_a_caption_alone_and_in_a_batch_is_the_same(fixed: BertEncoder, lengths:
     for row, length, found in zip(tokens, lengths, together, strict=True):
         alone = fixed(row[None, :length], torch.tensor([length]))
         torch.testing.assert_close(found, alone[0], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("captions", [1, 32, 70])
+def test_groups_of_like_length_are_read_as_one_padded_batch(folder: Path, captions: int) -> None:
+    """Vectors and all gradients; where shapes may not depend on lengths, as on a GPU, nothing is grouped."""
+    encoder = make_encoder(folder).double().eval()
+    tokens, lengths = torch.randint(0, 30, (captions, 9)), torch.randint(1, 9, (captions,))
+
+    def read() -> list[Tensor]:
+        encoder.zero_grad()
+        texts = encoder(tokens, lengths)
+        texts.square()[:, 0].sum().backward()
+        return [
+            texts.detach(),
+            *(parameter.grad.clone() for parameter in encoder.parameters() if parameter.grad is not None),
+        ]
+
+    with patch.object(encoder.bert, "forward", wraps=encoder.bert.forward) as of_groups:
+        in_groups = read()
+    with patch.object(static_shapes, "EVERYWHERE", True):
+        for found, expected in zip(in_groups, read(), strict=True):
+            torch.testing.assert_close(found, expected)
+    shapes = [call.kwargs["input_ids"].shape for call in of_groups.call_args_list]
+    ordered = lengths.sort().values
+    assert shapes == [(len(group), int(group[-1])) for group in ordered.split(32)]
 
 
 @pytest.mark.parametrize(
