@@ -129,7 +129,7 @@ def test_a_caption_alone_and_in_a_batch_is_the_same(fixed: BertEncoder, lengths:
 
 
 @pytest.mark.parametrize("captions", [1, 32, 70])
-def test_groups_of_like_length_are_read_as_one_padded_batch(folder: Path, captions: int) -> None:
+def test_groups_of_similar_length_are_read_as_one_padded_batch(folder: Path, captions: int) -> None:
     """Vectors and all gradients; where shapes may not depend on lengths, as on a GPU, nothing is grouped."""
     encoder = make_encoder(folder).double().eval()
     tokens, lengths = torch.randint(0, 30, (captions, 9)), torch.randint(1, 9, (captions,))
