@@ -59,7 +59,7 @@ class BertEncoder(nn.Module):
         return unit_length(self.pooling(self.linear(self._states(tokens_CL, lengths_C)), lengths_C))
 
     def _states(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
-        """Return the last hidden states. A CPU reads captions in groups of similar length: half of a batch is padding."""
+        """Return the last hidden states. A CPU reads captions in groups of similar length: half a batch is padding."""
         if has_static_shapes(tokens_CL):
             return self._padded_states(tokens_CL, lengths_C)
         order_C = lengths_C.argsort()
