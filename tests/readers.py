@@ -28,6 +28,8 @@ from pipelines.schema.error import ConfigError
 from pipelines.stages.extract.shards import _read as read_newest
 from pipelines.tracking.runs import _recorded
 from pipelines.tracking.tracker import PENDING, read_pending
+from pipelines.training.trained_pairs import FILE as PAIRS
+from pipelines.training.trained_pairs import trained_pairs
 from pipelines.tuning.results import Trial, read_results, write_results
 from preprocessing.captions.adversarial.files import (
     Adversarial,
@@ -389,6 +391,9 @@ READERS: dict[str, Reader] = {
         lambda f: ((f / "a").mkdir(exist_ok=True), DataManifest(HASHES, HASHES).save(f / "a/train.npz")),
         lambda f: Journal(f, Mirror(f)).data("a", "train"),
         StageError,
+    ),
+    "pairs of a model": Reader(
+        PAIRS, lambda f: DataManifest(captions=HASHES).save(f / PAIRS), trained_pairs, StageError
     ),
     "table of a search": saved("t.csv", lambda path: write_results([TRIAL], path), read_results, StageError),
     "JSON": alone(

@@ -1,8 +1,8 @@
 """The audit of pairs: the captions of a split that fit their image badly, by models that were not trained on them."""
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +19,13 @@ from pipelines.kinds import saved_kind
 from pipelines.registry.models import tags_of
 from pipelines.retrieval.gallery import records_of
 from pipelines.retrieval.hits import Hit, SheetRow, contact_sheet
+from pipelines.runtime.cli import say
 from pipelines.runtime.stage import Plans, StageDir, StageError, StageReport, check_outputs, fingerprint
 from pipelines.stages.runner import run_stages
 from pipelines.tracking import Tracker
 from pipelines.training.left_out import Pair, named_pairs, write_pairs
 from pipelines.training.readers import captions_reader
+from pipelines.training.trained_pairs import trained_pairs
 from preprocessing.datasets import build_dataset
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.shards.reader import ShardReader
@@ -34,7 +36,7 @@ from vse_core.models.model import WEIGHTS
 
 NAME = "audit"
 # Raised when the same models and data would give another audit.
-VERSION = 1
+VERSION = 2
 TABLE, SHEET = "misfits.csv", "misfits.html"
 # Images of the contact sheet.
 _WORST = 60
@@ -89,18 +91,24 @@ class PairJudge:
 
 
 def audit_by_model(named: NamedModel, loss: float) -> StageReport:
-    """Audit the training split once by a model; StageError if it was trained on this very data, or does not fit it."""
+    """Audit the pairs of the training split that a model was not trained on, once.
+
+    Raises StageError if it was trained on all of them, or does not fit the data. What a model of an earlier version has
+    seen is known only if it is this very data.
+    """
     plans = run_stages(named.config, ["extract"])
     name, _, version = named.reference.partition("/")
-    if version.isdigit():
-        seen = tags_of(name, int(version), named.config.tracking_uri).get("vse.data_fingerprint")
-        if seen == plans["extract"].fingerprint:
-            raise StageError(
-                f"{NAME}: {named.reference} was trained on these very pairs, which it fits right or wrong: name no "
-                "model, and two are trained on halves of the data"
-            )
-    images = range(len(_reader(named.config, plans)))
-    return _audit(named.config, plans, [(named, images)], loss)
+    tags = tags_of(name, int(version), named.config.tracking_uri) if version.isdigit() else {}
+    reader = _reader(named.config, plans)
+    unseen = unseen_pairs(reader, named.model)
+    if not unseen or tags.get("vse.data_fingerprint") == plans["extract"].fingerprint:
+        raise StageError(
+            f"{NAME}: {named.reference} was trained on these very pairs, which it fits right or wrong: name no "
+            "model, and two are trained on halves of the data"
+        )
+    if seen := reader.num_captions - sum(map(len, unseen.values())):
+        say(f"{NAME}: {seen:,} captions are not judged: {named.reference} was trained on them")
+    return _audit(named.config, plans, [(named, sorted(unseen))], loss)
 
 
 def audit_by_halves(config: PipelineConfig, loss: float) -> StageReport:
@@ -138,7 +146,7 @@ def write_misfits(pairs: Iterable[AuditedPair], directory: Path, title: str) -> 
         for pair in misfits
     )
     write_pairs(directory / TABLE, rows, ("fit", "similarity", "image", "caption"))
-    images = [list(group) for _, group in itertools.groupby(pairs, key=lambda pair: pair.record.image_id)]
+    images = [list(group) for _, group in groupby(pairs, key=lambda pair: pair.record.image_id)]
     bad = [image for image in images if any(pair.is_misfit for pair in image)]
     worst = sorted(bad, key=_badness)[:_WORST]
     (directory / SHEET).write_bytes(contact_sheet(title, [_row(image) for image in worst]))
@@ -184,9 +192,7 @@ def _judge(
 ) -> None:
     judged = (judged_pairs(config, plans["extract"].outputs, model, loss, images) for model, images in judges)
     split, directory = config.dataset.train_split, stage.create()
-    counts = write_misfits(
-        itertools.chain.from_iterable(judged), directory, f"{split}: images with captions that fit badly"
-    )
+    counts = write_misfits(chain.from_iterable(judged), directory, f"{split}: images with captions that fit badly")
     tracker.set_tags({"vse.models": " ".join(str(named.model) for named, _ in judges), "vse.split": split})
     tracker.log_metrics({f"{NAME}/{name}": count for name, count in counts.items()})
     for name in (TABLE, SHEET):
@@ -198,10 +204,32 @@ def _judge(
 def judged_pairs(
     config: PipelineConfig, shards: Mapping[str, Path], named: NamedModel, loss: float, images: Sequence[int]
 ) -> list[AuditedPair]:
-    """Judge the pairs of some images of the training split by a model, as `PairJudge`; shards are pulled if need be."""
+    """Judge the pairs of some images of the training split by a model, as `PairJudge`, but those it was trained on.
+
+    Shards are pulled if need be.
+    """
     with config.mirror.pinned(*shards.values()):
         check_outputs(*shards.values())
-        return PairJudge(config, shards, named.at_hand(), loss).judge(images)
+        model = named.at_hand()
+        unseen = unseen_pairs(ShardReader(shards[config.dataset.train_split], config.features.member), model)
+        images = [image for image in images if image in unseen]
+        judged = PairJudge(config, shards, model, loss).judge(images) if images else []
+        pairs = set(chain.from_iterable(unseen.values()))
+        return [pair for pair in judged if pair.ids in pairs]
+
+
+def unseen_pairs(reader: ShardReader, model: Path) -> dict[int, list[Pair]]:
+    """Return the pairs of a split that a model was not trained on, by their image's number; all if it does not say."""
+    seen, unseen = trained_pairs(model), dict[int, list[Pair]]()
+    for image, meta in enumerate(reader.metas()):
+        pairs = [
+            (meta["image_id"], caption["caption_id"])
+            for caption in meta["captions"]
+            if seen is None or not seen.has_caption(meta["image_id"], caption["caption_id"], caption["text"])
+        ]
+        if pairs:
+            unseen[image] = pairs
+    return unseen
 
 
 def _reader(config: PipelineConfig, plans: Plans) -> ShardReader:

@@ -57,8 +57,10 @@ def gallery_table(gallery: Gallery, model: str) -> pa.Table:
     if gallery.columns is not None:
         views = pa.array(np.repeat(np.arange(len(records)), gallery.images_BKD.shape[1]))
         for name in gallery.columns.column_names[1:]:
-            taken = f"{name}_" if name in images.column_names else name
-            images = images.append_column(taken, gallery.columns[name].take(views))
+            free = name
+            while free in images.column_names or (free != name and free in gallery.columns.column_names):
+                free += "_"
+            images = images.append_column(free, gallery.columns[name].take(views))
     texts = _rows(
         "caption",
         [caption.caption_id for _, caption in captions],

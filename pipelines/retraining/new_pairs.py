@@ -65,7 +65,8 @@ class NewPairs:
 
         before = self.journal.file(self.last["identity"], LEFT_OUT) if self.last is not None else None
         files = (before, self.config.training.leave_out, self.journal.file(self.identity, TABLE))
-        named = [named_pairs(file) if file is not None else set() for file in files]
+        reader = captions_reader(self.config.mirror, *self._train)
+        named = [named_pairs(file, reader) if file is not None else set() for file in files]
         chosen = ((named[0] - self._new) | named[1] | named[2]) & set(self._is_new)
         if not chosen:
             return None

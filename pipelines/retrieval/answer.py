@@ -66,7 +66,7 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
     asked = {"query_text": query} if kind == "text" else {"query_image_uri": query}
     row = SheetRow(tuple(hits), **asked, note=warning)
     name = Path(model.name).name if Path(model.name).is_absolute() else model.name  # a gallery of one's own images
-    console().print(_shown(row, name))
+    console().print(_shown(row, name, target))
     if warning:
         console(stderr=True).print(warning, soft_wrap=True)
     paths = [hit.image_uri or "" for hit in hits] if model.thumbnails else []
@@ -82,20 +82,20 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
     return f"Contact sheet: {options.output}"
 
 
-def _shown(row: SheetRow, name: str) -> Table:
+def _shown(row: SheetRow, name: str, target: Target) -> Table:
     query = row.query_image_uri if row.query_text is None else f"“{row.query_text}”"
     table = Table(title=f"{query} in the gallery of {name}")
     table.add_column("rank", justify="right")
     table.add_column("similarity", justify="right")
     if any(hit.confidence is not None for hit in row.hits):
         table.add_column("confidence", justify="right")
-    table.add_column("caption" if row.has_captions else "image", overflow="fold")
+    table.add_column("caption" if target == "captions" else "image", overflow="fold")
     table.add_column("id", overflow="fold")
     further = list(dict.fromkeys(name for hit in row.hits for name in hit.columns))
     for name in further:
         table.add_column(name, overflow="fold")
     for rank, hit in enumerate(row.hits, start=1):
-        shown = hit.caption if row.has_captions else hit.image_uri
+        shown = hit.caption if target == "captions" else hit.image_uri
         confidence = [f"{hit.confidence:.0%}"] if hit.confidence is not None else []
         columns = [str(hit.columns.get(name, "")) for name in further]
         table.add_row(str(rank), f"{hit.similarity:.4f}", *confidence, shown or "", hit.item_id, *columns)

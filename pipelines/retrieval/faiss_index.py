@@ -337,7 +337,8 @@ def _fit_transform(
     pca.train(np.concatenate([vectors_ND, -vectors_ND]))
     matrix = np.zeros((_aligned(compression.width), dim + is_corrected), np.float32)
     matrix[:components, :dim] = faiss.vector_to_array(pca.A).reshape(components, dim)
-    matrix[components, dim:] = 1
+    if is_corrected:
+        matrix[components, dim] = 1
     transform = faiss.LinearTransform(dim + is_corrected, len(matrix), False)
     faiss.copy_array_to_vector(matrix.ravel(), transform.A)
     transform.is_trained = True

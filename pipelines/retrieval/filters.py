@@ -4,13 +4,16 @@
                and the name of a column of truth values
     combined by `and`, `or`, `not` and parentheses, which bind as in SQL
 
-A value is a number, 'text' (a quote in it twice), true or false; dates are texts, '2024-05-31'. A column whose name is
-no word stands in double quotes. As in SQL a condition on a missing value holds for no row, nor does its opposite.
+A value is a number, 'text' (a quote in it twice), true or false; dates and times are texts, '2024-05-31' (in UTC if the
+column has a zone) and '12:30'. A column whose name is no word stands in double quotes. As in SQL a condition on a
+missing value holds for no row, nor does its opposite.
 """
 
 import ast
+import datetime
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from functools import reduce
 from typing import Any
 
@@ -22,8 +25,8 @@ import pyarrow.compute as pc
 # Characters of a condition that somebody else may have sent.
 LONGEST = 1000
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<number>-?\d+(?:\.\d+)?(?![\w.]))|(?P<text>'(?:[^']|'')*')|"(?P<quoted>[^"]+)"|(?P<word>[^\W\d]\w*)"""
-    r"""|(?P<sign><=|>=|!=|<>|==|[=<>(),])|$)"""
+    r"""\s*(?:(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.]))|(?P<text>'(?:[^']|'')*')|"(?P<quoted>[^"]+)\""""
+    r"""|(?P<word>[^\W\d]\w*)|(?P<sign><=|>=|!=|<>|==|[=<>(),])|$)"""
 )
 # What stands for these words and signs in Python, whose order of operators is that of SQL.
 _IN_PYTHON = {
@@ -125,9 +128,11 @@ class _Condition:
                 raise self._fault(f"{name!r} can be null or not null")
             return pc.is_null(column) if isinstance(operator, ast.Is) else pc.is_valid(column)
         if type(operator) in _COMPARE:
-            return _COMPARE[type(operator)](column, self._value(name, column.type, value))
+            return _compare(_COMPARE[type(operator)], column, self._value(name, column.type, value))
         values = (isinstance(value, ast.Tuple) and value.elts) or [value]
-        rows = reduce(pc.or_kleene, (pc.equal(column, self._value(name, column.type, each)) for each in values))
+        rows = reduce(
+            pc.or_kleene, (_compare(pc.equal, column, self._value(name, column.type, each)) for each in values)
+        )
         return pc.invert(rows) if isinstance(operator, ast.NotIn) else rows
 
     def _contained(self, name: str, column: pa.Array, value: ast.expr) -> pa.Array:
@@ -135,7 +140,7 @@ class _Condition:
             if _kind(column.type) != "text":
                 raise self._fault(f"{name!r} holds {_kind(column.type)}: only texts and lists contain something")
             return pc.match_substring(column, self._value(name, column.type, value).as_py())
-        equal = pc.equal(pc.list_flatten(column), self._value(name, column.type.value_type, value))
+        equal = _compare(pc.equal, pc.list_flatten(column), self._value(name, column.type.value_type, value))
         rows = np.zeros(len(column), np.bool_)
         rows[pc.list_parent_indices(column).filter(equal).to_numpy(zero_copy_only=False)] = True
         return pa.array(rows, mask=pc.is_null(column).to_numpy(zero_copy_only=False))
@@ -152,13 +157,32 @@ class _Condition:
         try:
             value = ast.literal_eval(node)
             if _kind(kind) in _FITTING.get(type(value), ()):
-                return pa.scalar(value).cast(kind) if isinstance(value, str) else pa.scalar(value)
+                return _as_column(value, kind) if isinstance(value, str) else pa.scalar(value)
         except (ValueError, OverflowError, NotImplementedError):  # pyarrow's errors among them
             pass
         raise self._fault(f"{name!r} holds {_kind(kind)}: such a value is expected")
 
     def _fault(self, what: str) -> FilterError:
         return FilterError(f"the condition {self._condition[:80]!r}: {what}")
+
+
+def _compare(compare: Callable[[Any, Any], Any], column: pa.Array, value: pa.Scalar) -> pa.Array:
+    try:
+        return compare(column, value)
+    except pa.ArrowInvalid:  # whole numbers that neither a float nor int64 holds
+        return compare(column.cast(pa.decimal128(20)), pa.scalar(Decimal(str(value.as_py()))))
+
+
+def _as_column(text: str, kind: pa.DataType) -> pa.Scalar:
+    """Return a text, date or time as a value of a column's type; ValueError if it is none."""
+    if pa.types.is_time(kind):
+        return pa.scalar(datetime.time.fromisoformat(text), kind)
+    try:
+        return pa.scalar(text).cast(kind)
+    except pa.ArrowInvalid:
+        if not pa.types.is_timestamp(kind) or kind.tz is None:
+            raise
+        return pa.scalar(text).cast(pa.timestamp(kind.unit)).cast(kind)
 
 
 def _is_list(kind: pa.DataType) -> bool:

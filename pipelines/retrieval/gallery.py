@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -218,7 +219,9 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if value is None or isinstance(value, (str, bool, int)):
         return value
-    return str(value) if not isinstance(value, float) else value if math.isfinite(value) else None
+    if isinstance(value, (float, Decimal)):
+        return float(value) if math.isfinite(value) else None
+    return str(value)
 
 
 def with_columns(gallery: Gallery, dataset: Dataset) -> Gallery:

@@ -27,6 +27,7 @@ from pipelines.runtime.stage import StageError, disk_errors, fingerprint
 from pipelines.schema.compression import Compression
 from pipelines.schema.weights import PRETRAINED
 from preprocessing.datasets.table import read_columns as read_table_columns
+from vse_core.digests import DigestError, check_digests
 
 _SKIPPED = pa.schema(dict.fromkeys(Skipped._fields, pa.string()))
 
@@ -80,6 +81,7 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
     kept, todo, skipped, removed = _plan(folder, published, files, sorted(parts.glob("*.parquet")))
     is_new = found["current"] is not None and (
         state.get("compression") != found.get("compression")
+        or (published is not None and not _is_sound(folder / found["current"]))
         or _has_other_columns(folder, found, metadata)
         or (mirror.address is not None and "-" not in found["current"])  # a version that is not named by its files
     )
@@ -144,6 +146,16 @@ def _has_other_columns(folder: Path, found: dict[str, Any], metadata: pa.Table |
         return bool(metadata.num_columns > 1)
     is_there = pc.is_in(kept[IMAGE], metadata[IMAGE])
     return bool(not kept.filter(is_there).equals(rows_of(metadata, kept[IMAGE].filter(is_there))))
+
+
+def _is_sound(current: Path) -> bool:
+    """Return whether index and columns are as they were written; if not, say which is not, as both are made again."""
+    try:
+        check_digests(current)
+    except DigestError as error:
+        say(f"{error.reason}: it is made again")
+        return False
+    return True
 
 
 def _plan(

@@ -144,7 +144,8 @@ class SearchModel:
         nearest = getattr(self.index, target).search(queries_QVD, k, among, is_corrected=is_between_kinds)
         confidence = self.confidence.get(target) if is_between_kinds else None
         if confidence is None and min_confidence:
-            raise SearchError(f"hits have no confidence when {target} are searched with {kind}s of {self.name}")
+            missing = "" if self.gallery.biases is not None else ": the model has no bank of training captions"
+            raise SearchError(f"hits have no confidence when {target} are searched with {kind}s{missing}")
         biases = self.gallery.biases
         if biases is None or not is_between_kinds:
             cosines = [found.scores for found in nearest]
@@ -186,7 +187,7 @@ class SearchModel:
         near = self.correction.nearest_caption(queries_QVD).tolist()
         unlike = "The query is unlike the captions of training: the nearest one has similarity"
         return [
-            f"{words} {unlike} {each:.2f}, usual is {floor:.2f} or more.".strip() if each < floor else words
+            f"{words} {unlike} {each:.3f}, usual is {floor:.3f} or more.".strip() if each < floor else words
             for words, each in zip(told, near, strict=True)
         ]
 
@@ -200,7 +201,7 @@ class SearchModel:
         try:
             query_1VD = self.embed([query], kind)
         except QueryError as error:
-            raise SearchError(f"cannot search with the {kind} {query!r}: {error.reason}") from error
+            raise SearchError(f"cannot search with the {kind} {query[:200]!r}: {error.reason}") from error
         (hits,) = self.find(query_1VD, kind, k, target, min_confidence, where)
         return Answer(hits, *self.warnings([query], query_1VD, kind))
 
@@ -234,4 +235,7 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
         confidence = HitConfidence.of(gallery, index, correction)
         return SearchModel(name, embedder, gallery, index, thumbnails, correction, confidence)
     except (FileNotFoundError, ValueError, GalleryError, ExtractorError) as error:
+        if own_images is not None and isinstance(error, DigestError):
+            again = command("index", "--name", Path(reference).name)
+            raise SearchError(f"{error.reason}: index the images again: {again}") from error
         raise SearchError(f"model {reference!r} cannot be loaded: {error}") from error

@@ -1,7 +1,7 @@
 """Captions that training leaves out: a CSV file that names them, and the numbers of those that stay, for the workers.
 
-A row names a caption by the columns `image_id` and `caption_id`; other columns are for people. `pipelines/audit.py`
-writes such files.
+A row names a caption by the columns `image_id` and `caption_id`. A column `caption`, if there is one, says what it was:
+ids may be numbers in a table, which change with its rows. `pipelines/audit.py` writes such files.
 """
 
 import csv
@@ -17,26 +17,42 @@ from preprocessing.shards.reader import ShardReader
 from preprocessing.storage.atomic import write_bytes_atomic
 
 KEPT = "kept.npy"
-_IDS = ("image_id", "caption_id")
+_IDS, _TEXT = ("image_id", "caption_id"), "caption"
 
 Pair = tuple[str, str]
 """The ids of an image and of a caption."""
 
 
-def named_pairs(path: Path) -> set[Pair]:
-    """Read the pairs that a file names; StageError if it is not such a file."""
+def named_pairs(path: Path, reader: ShardReader | None = None) -> set[Pair]:
+    """Read the pairs that a file names; StageError if it is not such a file, or a caption of `reader` is another now.
+
+    Values are separated by commas, semicolons or tabs.
+    """
     try:
         # Ids may be names of files, whose bytes need not be UTF-8.
-        with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-            pairs = {(row[_IDS[0]], row[_IDS[1]]) for row in csv.DictReader(file, strict=True)}
-        if any(None in pair for pair in pairs):
+        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            separator = max(",;\t", key=file.readline().count)
+            file.seek(0)
+            rows = csv.DictReader(file, delimiter=separator, strict=True)
+            if missing := set(_IDS).difference(rows.fieldnames or ()):
+                raise ValueError(f"its first line lacks {' and '.join(sorted(missing))}")
+            texts = {(row[_IDS[0]], row[_IDS[1]]): row.get(_TEXT) for row in rows}
+        if any(None in pair for pair in texts):
             raise ValueError("a row is too short")
-        return pairs
-    except (OSError, ValueError, KeyError, csv.Error) as error:
+    except FileNotFoundError as error:
+        raise StageError(f"train: training.leave_out: there is no file {path}") from error
+    except (OSError, ValueError, csv.Error) as error:
         raise StageError(
             f"train: training.leave_out: {path} is not a CSV file in UTF-8 with the columns image_id and caption_id "
-            f"({type(error).__name__}: {error}); correct it, or leave it out"
+            f"({error}); correct it, or leave it out"
         ) from error
+    for pair, text in zip(pairs_of(reader), reader.texts(), strict=True) if reader is not None else ():
+        if (texts.get(pair) or text) != text:
+            raise StageError(
+                f"train: training.leave_out: {path} names the caption {pair[1]} of {pair[0]}, {texts[pair]!r}, which "
+                f"is {text!r} now: its ids are those of other data; audit these, or leave the file out"
+            )
+    return set(texts)
 
 
 def write_pairs(path: Path, rows: Iterable[Sequence[str]], more: Sequence[str] = ()) -> None:
@@ -57,9 +73,9 @@ def pairs_of(reader: ShardReader) -> Iterator[Pair]:
 def keep_captions(path: Path, reader: ShardReader, directory: Path) -> int:
     """Write the numbers of the captions that a file does not name into a run's directory; returns how many stay.
 
-    StageError if the file names none of the split: it belongs to other data.
+    StageError if the file names none of the split, or another caption by the ids of one: it belongs to other data.
     """
-    left_out = named_pairs(path)
+    left_out = named_pairs(path, reader)
     kept_C = np.array([number for number, pair in enumerate(pairs_of(reader)) if pair not in left_out], np.int64)
     if left_out and len(kept_C) == reader.num_captions:
         raise StageError(

@@ -36,6 +36,7 @@ from pipelines.training.metrics import Scalars, StepReport, ThroughputMeter, tel
 from pipelines.training.preemption import CheckpointRequests
 from pipelines.training.prepare import model_specification
 from pipelines.training.schedules import LossSchedule, build_schedule
+from pipelines.training.trained_pairs import keep_trained_pairs
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.loading.batch import Batch, prefetch_to_device
 from preprocessing.loading.loader import TrainLoader, image_batches
@@ -182,6 +183,7 @@ class Trainer:
     def _write_sidecars(self, directory: Path, progress: Progress) -> None:
         self.caption_encoder.save(directory / self.caption_encoder.FILE)
         write_feature_key(directory, self.settings.feature)
+        keep_trained_pairs(self.directory, directory)
         write_learned_values(directory, progress.learned)
         if self.training.initial is None:
             write_start(directory, self.settings.model)

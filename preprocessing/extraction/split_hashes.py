@@ -6,7 +6,8 @@ import hashlib
 import io
 import json
 from array import array
-from dataclasses import astuple, dataclass, field
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -67,6 +68,15 @@ class DataManifest:
             images.append(_number([image_id, uri, stamp]))
             captions.extend(_number([image_id, *text]) for text in texts)
         return cls(_sorted(images), _sorted(captions))
+
+    @classmethod
+    def of_captions(cls, captions: Iterable[tuple[str, str, str]]) -> Self:
+        """Hash captions alone, each given as the id of its image, its own id and its text."""
+        return cls(captions=_sorted(array("Q", [_number([*caption]) for caption in captions])))
+
+    def with_captions(self, others: Self) -> Self:
+        """Return it with the captions of another as well."""
+        return replace(self, captions=np.union1d(self.captions, others.captions))
 
     def since(self, before: Self | None) -> DatasetDiff:
         """Return the changes since then; all is new if there was nothing before."""

@@ -137,6 +137,11 @@ def test_a_value_of_a_hit_leaves_images_that_have_it_on_a_phone_too(page: Page, 
         require_shown(page, IMAGES // 2)
         expect(page.locator("#where")).to_have_value("by = 'it''s me'")
         assert "where=by" in page.url
+        page.goto(f"{address}/#text=a+ring&where=by+%3D+'you'+or+by+is+null")
+        require_shown(page, IMAGES // 2)
+        page.locator("#results button", has_text="by: you").first.click()
+        expect(page.locator("#where")).to_have_value("(by = 'you' or by is null) and by = 'you'")
+        require_shown(page, IMAGES // 2)
         page.set_viewport_size({"width": 1280, "height": 720})
 
 

@@ -131,7 +131,9 @@ function columns(result) {
     const button = make("button", { type: "button", textContent: `${name}: ${each}`, title: "only images with this" });
     button.onclick = () => {
       const { where: _, ...query } = asked();
-      element("where").value = [element("where").value.trim(), condition(name, value, each)].filter(Boolean).join(" and ");
+      const before = element("where").value.trim();
+      const narrowed = /\bor\b/i.test(before) ? `(${before})` : before;
+      element("where").value = [narrowed, condition(name, value, each)].filter(Boolean).join(" and ");
       go(query);
     };
     return button;
@@ -140,7 +142,8 @@ function columns(result) {
 }
 
 function condition(name, value, each) {
-  const column = /^[a-z_]\w*$/i.test(name) ? name : `"${name}"`;
+  const isWord = /^[a-z_]\w*$/i.test(name) && !/^(and|or|not|in|is|null|true|false|contains)$/i.test(name);
+  const column = isWord ? name : `"${name}"`;
   if (typeof each === "boolean") return each ? column : `not ${column}`;
   const literal = typeof each === "number" ? each : `'${each.replaceAll("'", "''")}'`;
   return `${column} ${Array.isArray(value) ? "contains" : "="} ${literal}`;

@@ -10,14 +10,24 @@ import torch
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation import audit
-from pipelines.evaluation.audit import SHEET, TABLE, AuditedPair, PairJudge, audit_by_model, write_misfits
+from pipelines.evaluation.audit import (
+    SHEET,
+    TABLE,
+    AuditedPair,
+    PairJudge,
+    audit_by_model,
+    judged_pairs,
+    unseen_pairs,
+    write_misfits,
+)
 from pipelines.evaluation.commands import audit_main
 from pipelines.evaluation.named_models import NamedModel
 from pipelines.inference.feature_check import write_feature_key
 from pipelines.retrieval.gallery import build_gallery
 from pipelines.runtime.stage import StageError
 from pipelines.stages.extract import plan as extract
-from pipelines.training.left_out import named_pairs
+from pipelines.training.left_out import named_pairs, pairs_of
+from pipelines.training.trained_pairs import FILE, write_trained_pairs
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.shards.reader import ShardReader
@@ -117,6 +127,33 @@ def test_a_model_that_has_seen_the_pairs_is_refused(
     monkeypatch.setattr(audit, "tags_of", lambda *_: {})
     with pytest.raises(StageError, match="trained on the features 'pyramid'"):
         audit_by_model(NamedModel("shop/3", config, model), 0.05)
+
+
+def test_pairs_that_a_model_was_trained_on_are_not_judged(
+    config: PipelineConfig, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of another data set, too, which shares some of them; without its record all are judged."""
+    plans = {"extract": extract.plan(config, {})}
+    shards, named = plans["extract"].outputs, NamedModel("shop/3", config, model)
+    reader = ShardReader(shards["train"], "grid")
+    pairs, numbers = list(pairs_of(reader)), range(len(reader))
+    assert [pair.ids for pair in judged_pairs(config, shards, named, 0.05, numbers)] == pairs
+    seen = set(pairs[:7])
+    write_trained_pairs(reader, set(pairs) - seen, None, model)
+    assert [pair.ids for pair in judged_pairs(config, shards, named, 0.05, numbers)] == pairs[7:]
+    monkeypatch.setattr(audit, "run_stages", lambda *_: plans)
+    monkeypatch.setattr(audit, "tags_of", lambda *_: {})
+    monkeypatch.setattr(audit, "_audit", lambda _, __, judges, ___: judges)
+    assert audit_by_model(named, 0.05) == [(named, list(numbers)[1:])]
+    assert "7 captions are not judged: shop/3 was trained on them" in " ".join(capsys.readouterr().out.split())
+    later = model.parent / "later"
+    later.mkdir()
+    write_trained_pairs(reader, seen, model, later)
+    assert unseen_pairs(reader, later) == {}, "with those of the model that it starts from"
+    (later / FILE).replace(model / FILE)
+    assert judged_pairs(config, shards, named, 0.05, numbers) == []
+    with pytest.raises(StageError, match="shop/3 was trained on these very pairs"):
+        audit_by_model(named, 0.05)
 
 
 def test_the_standard_cannot_be_audited_by_itself(

@@ -75,13 +75,15 @@ def test_each_view_of_ones_own_images_is_a_row_with_their_columns() -> None:
     records = tuple(Record(str(number), f"/{number}.jpg", "", ()) for number in range(3))
     images_BKD = torch.nn.functional.normalize(torch.randn(3, 2, 4), dim=-1)
     gallery = Gallery(images_BKD, torch.empty(0, 4), records, Biases(torch.tensor([0.1, 0.2, 0.3]), torch.empty(0)))
-    metadata = pa.table({"image": ["0", "1", "2"], "year": [1, None, 3], "bias": ["a", "b", "c"]})
+    columns = {"bias_": [True, True, False], "year": [1, None, 3], "bias": ["a", "b", "c"]}
+    metadata = pa.table({"image": ["0", "1", "2"], **columns})
     rows: list[dict[str, Any]] = gallery_table(replace(gallery, columns=metadata), "holiday/1").to_pylist()
-    assert [(row["id"], row["view"], row["year"], row["bias_"]) for row in rows] == [
+    assert [(row["id"], row["view"], row["year"], row["bias__"]) for row in rows] == [
         ("0", 0, 1, "a"), ("0", 1, 1, "a"), ("1", 0, None, "b"), ("1", 1, None, "b"),
         ("2", 0, 3, "c"), ("2", 1, 3, "c"),
     ]  # fmt: skip
     for row in rows:
+        assert row["bias_"] is (row["id"] != "2")
         bias = 0.1 * (int(row["id"]) + 1)
         np.testing.assert_allclose(row["vector"], [*images_BKD[int(row["id"]), row["view"]].tolist(), -bias], atol=1e-6)
 

@@ -104,7 +104,7 @@ def test_nothing_registered_is_a_pickle(registered: Registered, tmp_path: Path) 
     suffixes = {path.suffix or path.name for path in files if "english" not in path.parts}
     page = {".html", ".css", ".js", ".csv"}  # of the search service and the report, which are part of the code
     words = {".txt", ".xz"}  # WordNet is compressed JSON
-    assert suffixes <= {".py", ".typed", ".json", ".safetensors", ".faiss", ".yaml", "MLmodel", *page, *words}
+    assert suffixes <= {".py", ".typed", ".json", ".npz", ".safetensors", ".faiss", ".yaml", "MLmodel", *page, *words}
     assert not [path for path in files if path.read_bytes()[:2] in {bytes([128, protocol]) for protocol in range(2, 6)}]
     assert not [path for path in files if "__pycache__" in path.parts]
 

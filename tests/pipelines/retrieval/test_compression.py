@@ -53,14 +53,17 @@ def test_other_forms_are_refused(name: str) -> None:
 @pytest.mark.parametrize("kind", ["exact", "approximate"])
 @pytest.mark.parametrize("is_corrected", [False, True])
 @pytest.mark.parametrize("views", [1, 3])
-def test_fewer_dimensions_are_the_principal_components_of_training(kind: Kind, is_corrected: bool, views: int) -> None:
+@pytest.mark.parametrize("width", [9, 16])
+def test_fewer_dimensions_are_the_principal_components_of_training(
+    kind: Kind, is_corrected: bool, views: int, width: int
+) -> None:
     """One dimension is the bias's; 9 is no multiple of 16, so zeros fill up."""
     items_BKD, queries_QVD, fitted_ND = made(60, views), made(8, 2, seed=1), made(400, seed=2)
     bias_B = torch.linspace(0.5, 0.9, 60) if is_corrected else None
     index = ItemIndex.build(
-        items_BKD, Sample(queries_QVD, "made"), kind, bias_B, "pca9", Sample(fitted_ND.unsqueeze(1), "400 made")
+        items_BKD, Sample(queries_QVD, "made"), kind, bias_B, f"pca{width}", Sample(fitted_ND.unsqueeze(1), "400 made")
     )
-    directions = projection(fitted_ND, 9 - is_corrected)
+    directions = projection(fitted_ND, width - is_corrected)
     scores = torch.einsum("qvd,bkd->qbvk", queries_QVD @ directions, items_BKD @ directions).amax(dim=(2, 3))
     scores = scores - bias_B if bias_B is not None else scores
     full = torch.einsum("qvd,bkd->qbvk", queries_QVD, items_BKD).amax(dim=(2, 3))

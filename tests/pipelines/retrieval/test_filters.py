@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pipelines.retrieval.filters import FilterError, column_types, is_plain, matching_rows
 
-DAY = datetime.date
+DAY, DATE = datetime.date, datetime.datetime
 TABLE = pa.table(
     {
         "image": ["a/1.jpg", "a/2.jpg", "b/3.jpg", "b/4.jpg", "b/5.jpg"],
@@ -55,6 +55,39 @@ ROWS: list[dict[str, Any]] = TABLE.to_pylist()
 )
 def test_the_rows_of_a_condition(condition: str, holds: Callable[[dict[str, Any]], Any]) -> None:
     assert matching_rows(TABLE, condition).tolist() == [bool(holds(row)) for row in ROWS]
+
+
+NUMBERS_AND_TIMES = pa.table(
+    {
+        "whole": [2**53 + 1, 3, None, 2**60],
+        "unsigned": pa.array([2**63 + 5, 1, None, 7], pa.uint64()),
+        "small": [5e-7, 1e3, None, -1.0],
+        "lists": [[2**60], [1], None, []],
+        "at": pa.array([DATE(2020, 1, 1), DATE(2018, 1, 1), None, DATE(2019, 5, 5)], pa.timestamp("s", "UTC")),
+        "time": pa.array([datetime.time(12, 30), datetime.time(13), None, datetime.time(1)], pa.time32("ms")),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        ("whole > 7.5", [0, 3]),
+        ("whole in (3, 2.5)", [1]),
+        ("whole = 9007199254740993", [0]),
+        ("unsigned > 5", [0, 3]),
+        ("small = 5e-7 or small = 1E+3", [0, 1]),
+        ("lists contains 1.5", []),
+        ("lists contains 1152921504606846976", [0]),
+        ("at > '2019-05-04'", [0, 3]),
+        ("at = '2019-05-05'", [3]),
+        ("at > '2019-05-05T00:00:00Z'", [0]),
+        ("time > '12:29'", [0, 1]),
+        ("time = '12:30:00'", [0]),
+    ],
+)
+def test_large_numbers_dates_with_a_zone_and_times_are_compared(condition: str, rows: list[int]) -> None:
+    assert [row for row, holds in enumerate(matching_rows(NUMBERS_AND_TIMES, condition)) if holds] == rows
 
 
 @given(st.recursive(

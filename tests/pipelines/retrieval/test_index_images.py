@@ -256,8 +256,40 @@ def test_columns_of_a_table_are_kept_and_choose_images(
     assert found("year > 2021") == ["a.jpg"]
     (metadata,) = gallery_folder("holiday").glob("0*/metadata.parquet")
     metadata.write_bytes(metadata.read_bytes()[:-1] + b"x")
-    assert index() == 1
-    assert "metadata.parquet" in capsys.readouterr().err
+    with pytest.raises(SearchError, match=r"metadata\.parquet is damaged.*: index the images again: .*--name holiday"):
+        holiday()
+    assert index() == 0
+    assert "it is made again" in " ".join(capsys.readouterr().out.split())
+    assert found("year > 2021") == ["a.jpg"]
+
+
+def test_a_damaged_index_is_made_again(
+    bundle: Path, photos: Path, embedded: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert index("--model", str(bundle), "--images", str(photos)) == 0
+    before = found("image contains 'png'")
+    (damaged,) = gallery_folder("holiday").glob("0*/images.faiss")
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    with pytest.raises(SearchError, match=r"images\.faiss is damaged.*: index the images again: .*--name holiday"):
+        holiday()
+    embedded.clear()
+    assert index() == 0
+    assert "it is made again" in " ".join(capsys.readouterr().out.split())
+    assert found("image contains 'png'") == before
+    assert not embedded
+
+
+@pytest.mark.parametrize("value", ["2020-01-01T10:00:00", "2020-01-01T10:00:00Z", "12:30", "1.5", "nan", "2020-01-01"])
+def test_columns_of_any_type_that_do_not_change_leave_a_gallery_up_to_date(
+    bundle: Path, photos: Path, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = photos / "table.csv"
+    path.write_text(f"image,value\nb.png,{value}\na.jpg,\n")
+    assert index("--model", str(bundle), "--images", str(path)) == 0
+    assert found("value is null") == (["a.jpg", "b.png"] if value == "nan" else ["a.jpg"])
+    capsys.readouterr()
+    assert index() == 0
+    assert "up to date" in capsys.readouterr().out
 
 
 def test_the_search_command_chooses_by_a_condition(

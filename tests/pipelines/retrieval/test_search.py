@@ -13,6 +13,7 @@ import pytest
 from pipelines.registry.registration import register_bundle
 from pipelines.retrieval import search, search_model
 from pipelines.retrieval.correction import Correction
+from pipelines.retrieval.gallery_storage import STATE
 from pipelines.retrieval.options import default_tracking_uri
 from pipelines.retrieval.search_model import load_search_model
 from pipelines.runtime.cli import guarded
@@ -149,7 +150,7 @@ def test_a_search_warns_of_a_query_unlike_the_training_captions(
     ]
     assert run(["--model", str(bundle), texts[int(np.argmin(near))]]) == 0
     told = capsys.readouterr()
-    assert f"The query is unlike the captions of training: the nearest one has similarity {min(near):.2f}" in told.err
+    assert f"The query is unlike the captions of training: the nearest one has similarity {min(near):.3f}" in told.err
     assert "confidence" in told.out
 
 
@@ -230,6 +231,8 @@ def test_a_misspelt_gallery_is_told_with_those_that_exist(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("VSE_WORK_DIR", str(tmp_path))
-    (tmp_path / "galleries" / "holiday").mkdir(parents=True)
+    for name in ("holiday", "failed"):
+        (tmp_path / "galleries" / name).mkdir(parents=True)
+    (tmp_path / "galleries" / "holiday" / STATE).touch()
     assert run(["--gallery", "holidy", "a ring"]) != 0
     assert f"no gallery 'holidy' in {tmp_path}/galleries (holiday); " in capsys.readouterr().err

@@ -41,12 +41,33 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert named_pairs(tmp_path / "out.csv") == set(odd)
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_file_that_a_spreadsheet_has_written_is_read(tmp_path: Path, separator: str) -> None:
+    lines = (separator.join(cells) for cells in (("image_id", "caption_id", "caption"), ("a", "1", "one, two; three")))
+    text = "\r\n".join(lines).replace("one, two; three", '"one, two; three"')
+    (tmp_path / "out.csv").write_text(text, encoding="utf-8-sig", newline="")
+    assert named_pairs(tmp_path / "out.csv") == {("a", "1")}
+
+
+def test_ids_that_name_another_caption_than_they_did_are_refused(reader: ShardReader, tmp_path: Path) -> None:
+    pairs, texts = list(pairs_of(reader)), list(reader.texts())
+    write_pairs(tmp_path / "out.csv", [(*pairs[3], texts[3]), ("gone", "1", "a caption")], ["caption"])
+    assert keep_captions(tmp_path / "out.csv", reader, tmp_path) == 9
+    write_pairs(tmp_path / "out.csv", [(*pairs[3], "a caption that stood there before")], ["caption"])
+    with pytest.raises(StageError, match=r"'a caption that stood there before', which is .* now"):
+        keep_captions(tmp_path / "out.csv", reader, tmp_path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"there is no file .*out\.csv"):
+        named_pairs(tmp_path / "out.csv")
+
+
 @pytest.mark.parametrize(
-    "content", [None, "image_id,text\na,b\n", 'image_id,caption_id\n"a\n', "image_id,caption_id\na\n"]
+    "content", ["", "image_id,text\na,b\n", 'image_id,caption_id\n"a\n', "image_id,caption_id\na\n"]
 )
-def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str | None) -> None:
-    if content is not None:
-        (tmp_path / "out.csv").write_text(content)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "out.csv").write_text(content)
     with pytest.raises(
         StageError, match=r"training\.leave_out: .*out\.csv is not a CSV file in UTF-8 with the columns"
     ):
