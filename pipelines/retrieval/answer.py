@@ -60,7 +60,7 @@ def answer(options: argparse.Namespace) -> None:
 def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
     """Search, print the hits, and write the contact sheet if one is wanted; return a message."""
     kind: Kind = "image" if options.text is None else "text"
-    query = options.text or options.image
+    query = options.image if options.text is None else options.text
     target = model.target_of(kind, options.target)
     hits, warning = model.answer(query, kind, options.k, target, options.min_confidence, options.where)
     asked = {"query_text": query} if kind == "text" else {"query_image_uri": query}
@@ -128,7 +128,7 @@ def search_batch(model: SearchModel, queries: Path, output: Path, wanted: Wanted
     or cannot be embedded is skipped, and listed with its reason in `OUTPUT.skipped.csv`. Both files get their names
     when they are complete.
     """
-    searched = 0
+    searched = without = 0
     skipped: list[_Query] = []
     with queries.open("rb") as file:
         total = sum(1 for _ in file)
@@ -139,10 +139,11 @@ def search_batch(model: SearchModel, queries: Path, output: Path, wanted: Wanted
             skipped += refused
             searched += len(embedded)
             if queries_QVD is not None:
-                write(_table(embedded, model, queries_QVD, wanted))
+                write(hits := _table(embedded, model, queries_QVD, wanted))
+                without += len(embedded) - len(hits["line"].unique())
             bar.update(len(batch))
     reasons = output.with_name(f"{output.name}.skipped.csv")
-    message = f"{searched:,} queries searched with: {output}"
+    message = f"{searched:,} queries searched with{f', {without:,} of them without a hit' if without else ''}: {output}"
     if not skipped:
         reasons.unlink(missing_ok=True)  # of an earlier batch
         return message

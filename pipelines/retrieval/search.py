@@ -48,7 +48,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     outputs = "write a contact sheet (.html), or the results of --queries (.parquet, .csv)"
     parser.add_argument("--output", type=Path, metavar="PATH", help=outputs)
     options = parser.parse_args(arguments)
-    if sum(map(bool, (options.text, options.image, options.queries))) != 1:
+    if [options.text, options.image, options.queries].count(None) != 2:  # an empty text is one, and told as such
         parser.error("give one of a text, --image PATH and --queries FILE")
     if options.queries is not None and options.output is None:
         parser.error(f"--queries needs --output FILE with one of {', '.join(BATCH_SUFFIXES)}")

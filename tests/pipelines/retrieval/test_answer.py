@@ -109,6 +109,14 @@ def test_images_that_cannot_be_read_are_skipped(model: SearchModel, tmp_path: Pa
     assert [row["reason"][:12] for row in rows(reasons)] == ["not an image", "no such file"]
 
 
+def test_queries_without_a_hit_are_counted(model: SearchModel, tmp_path: Path) -> None:
+    queries, output = tmp_path / "queries.txt", tmp_path / "results.parquet"
+    queries.write_text("a ring\na star\n")
+    message = answer.search_batch(model, queries, output, Wanted("text", 1, "images", where="image is null"))
+    assert message == f"2 queries searched with, 2 of them without a hit: {output}"
+    assert rows(output) == []
+
+
 def test_a_batch_that_fails_leaves_the_old_results(
     model: SearchModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

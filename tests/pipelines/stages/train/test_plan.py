@@ -55,7 +55,7 @@ def test_a_restart_does_not_read_the_captions_again(tmp_path: Path, monkeypatch:
     assert train_run._prepared(config, run) is None
     (run / "left by another").write_text("no output of this stage")
     made = train_run._prepare(config, upstream, splits, run)
-    assert recorded(run) == {"vocabulary.json", "prepared.json"}
+    assert recorded(run) == {"vocabulary.json", "trained_pairs.npz", "prepared.json"}
     with monkeypatch.context() as patch:
         patch.setattr(ShardReader, "texts", None)
         assert train_run._prepared(config, run) == made
