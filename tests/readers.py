@@ -29,7 +29,7 @@ from pipelines.stages.extract.shards import _read as read_newest
 from pipelines.tracking.runs import _recorded
 from pipelines.tracking.tracker import PENDING, read_pending
 from pipelines.training.trained_pairs import FILE as PAIRS
-from pipelines.training.trained_pairs import trained_pairs
+from pipelines.training.trained_pairs import _trained_pairs
 from pipelines.tuning.results import Trial, read_results, write_results
 from preprocessing.captions.adversarial.files import (
     Adversarial,
@@ -393,7 +393,7 @@ READERS: dict[str, Reader] = {
         StageError,
     ),
     "pairs of a model": Reader(
-        PAIRS, lambda f: DataManifest(captions=HASHES).save(f / PAIRS), trained_pairs, StageError
+        PAIRS, lambda f: DataManifest(captions=HASHES).save(f / PAIRS), _trained_pairs, StageError
     ),
     "table of a search": saved("t.csv", lambda path: write_results([TRIAL], path), read_results, StageError),
     "JSON": alone(

@@ -25,7 +25,7 @@ from pipelines.stages.runner import run_stages
 from pipelines.tracking import Tracker
 from pipelines.training.left_out import Pair, named_pairs, write_pairs
 from pipelines.training.readers import captions_reader
-from pipelines.training.trained_pairs import trained_pairs
+from pipelines.training.trained_pairs import unseen_pairs
 from preprocessing.datasets import build_dataset
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.shards.reader import ShardReader
@@ -106,9 +106,9 @@ def audit_by_model(named: NamedModel, loss: float) -> StageReport:
             f"{NAME}: {named.reference} was trained on these very pairs, which it fits right or wrong: name no "
             "model, and two are trained on halves of the data"
         )
-    if seen := reader.num_captions - sum(map(len, unseen.values())):
+    if seen := reader.num_captions - len(unseen):
         say(f"{NAME}: {seen:,} captions are not judged: {named.reference} was trained on them")
-    return _audit(named.config, plans, [(named, sorted(unseen))], loss)
+    return _audit(named.config, plans, [(named, range(len(reader)))], loss)
 
 
 def audit_by_halves(config: PipelineConfig, loss: float) -> StageReport:
@@ -211,25 +211,12 @@ def judged_pairs(
     with config.mirror.pinned(*shards.values()):
         check_outputs(*shards.values())
         model = named.at_hand()
-        unseen = unseen_pairs(ShardReader(shards[config.dataset.train_split], config.features.member), model)
-        images = [image for image in images if image in unseen]
+        reader = ShardReader(shards[config.dataset.train_split], config.features.member)
+        unseen = unseen_pairs(reader, model)
+        unseen_images = {image_id for image_id, _ in unseen}
+        images = [image for image in images if reader.meta(image)["image_id"] in unseen_images]
         judged = PairJudge(config, shards, model, loss).judge(images) if images else []
-        pairs = set(chain.from_iterable(unseen.values()))
-        return [pair for pair in judged if pair.ids in pairs]
-
-
-def unseen_pairs(reader: ShardReader, model: Path) -> dict[int, list[Pair]]:
-    """Return the pairs of a split that a model was not trained on, by their image's number; all if it does not say."""
-    seen, unseen = trained_pairs(model), dict[int, list[Pair]]()
-    for image, meta in enumerate(reader.metas()):
-        pairs = [
-            (meta["image_id"], caption["caption_id"])
-            for caption in meta["captions"]
-            if seen is None or not seen.has_caption(meta["image_id"], caption["caption_id"], caption["text"])
-        ]
-        if pairs:
-            unseen[image] = pairs
-    return unseen
+        return [pair for pair in judged if pair.ids in unseen]
 
 
 def _reader(config: PipelineConfig, plans: Plans) -> ShardReader:

@@ -5,8 +5,8 @@
     combined by `and`, `or`, `not` and parentheses, which bind as in SQL
 
 A value is a number, 'text' (a quote in it twice), true or false; dates and times are texts, '2024-05-31' (in UTC if the
-column has a zone) and '12:30'. A column whose name is no word stands in double quotes. As in SQL a condition on a
-missing value holds for no row, nor does its opposite.
+column has a zone) and '12:30'. A column name that is not a single word stands in double quotes. As in SQL a condition
+on a missing value holds for no row, nor does its opposite.
 """
 
 import ast

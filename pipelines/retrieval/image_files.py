@@ -80,7 +80,7 @@ def read_metadata(address: str, image: str = IMAGE, others: Sequence[str] = ()) 
         unnamed = [field.name for field in table.schema if field.name != image and not is_plain(field.type)]
         first = {name: row for row, name in reversed(list(enumerate(ids))) if name is not None}
         table = table.take(pa.array(first.values(), pa.int64()))
-        kept = {name: _kept(table[name]) for name in table.column_names if name not in (image, *unnamed)}
+        kept = {name: _as_stored(table[name]) for name in table.column_names if name not in (image, *unnamed)}
         return pa.table({IMAGE: pa.array(first, pa.string()), **kept}), unnamed
 
 
@@ -89,8 +89,8 @@ def rows_of(metadata: pa.Table, images: Sequence[str] | pa.ChunkedArray) -> pa.T
     return metadata.take(pc.index_in(pa.array(images, pa.string()), metadata[IMAGE]))
 
 
-def _kept(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column as a Parquet file gives it back, so that it equals what is kept; NaN is a missing value."""
+def _as_stored(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column as a Parquet file gives it back, to compare it with the stored one; NaN is a missing value."""
     kind = column.type
     if pa.types.is_floating(kind):
         return pc.if_else(pc.is_nan(column), None, column)

@@ -149,11 +149,11 @@ def _has_other_columns(folder: Path, found: dict[str, Any], metadata: pa.Table |
 
 
 def _is_sound(current: Path) -> bool:
-    """Return whether index and columns are as they were written; if not, say which is not, as both are made again."""
+    """Return whether the files of a gallery are as they were written; if not, say which one is not."""
     try:
         check_digests(current)
     except DigestError as error:
-        say(f"{error.reason}: it is made again")
+        say(f"{error.reason}: index and columns are written again")
         return False
     return True
 

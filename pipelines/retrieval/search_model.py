@@ -144,7 +144,7 @@ class SearchModel:
         nearest = getattr(self.index, target).search(queries_QVD, k, among, is_corrected=is_between_kinds)
         confidence = self.confidence.get(target) if is_between_kinds else None
         if confidence is None and min_confidence:
-            missing = "" if self.gallery.biases is not None else ": the model has no bank of training captions"
+            missing = ": the model has no bank of training captions" if is_between_kinds else ""
             raise SearchError(f"hits have no confidence when {target} are searched with {kind}s{missing}")
         biases = self.gallery.biases
         if biases is None or not is_between_kinds:

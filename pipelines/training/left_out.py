@@ -40,7 +40,7 @@ def named_pairs(path: Path, reader: ShardReader | None = None) -> set[Pair]:
         if any(None in pair for pair in texts):
             raise ValueError("a row is too short")
     except FileNotFoundError as error:
-        raise StageError(f"train: training.leave_out: there is no file {path}") from error
+        raise StageError(f"train: training.leave_out: the file {path} does not exist") from error
     except (OSError, ValueError, csv.Error) as error:
         raise StageError(
             f"train: training.leave_out: {path} is not a CSV file in UTF-8 with the columns image_id and caption_id "

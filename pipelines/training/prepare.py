@@ -12,7 +12,7 @@ from pipelines.kinds.kind import ModelKind
 from pipelines.runtime.stage import ShardSet, StageDir, StageError, check_outputs, empty_folder, fingerprint, move_up
 from pipelines.schema.encoders import SetEncoder
 from pipelines.training.initial_weights import write_feature_mean
-from pipelines.training.left_out import keep_captions, named_pairs
+from pipelines.training.left_out import keep_captions, kept_captions
 from pipelines.training.trained_pairs import write_trained_pairs
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
@@ -40,12 +40,11 @@ def prepare(
     batch, workers = training.batch_size, training.most_workers
     captions = train.reader.num_captions
     left_out = {}
-    if training.epochs:
-        unseen = set() if training.leave_out is None else named_pairs(training.leave_out)
-        write_trained_pairs(train.reader, unseen, training.initial, directory)
     if training.leave_out is not None:
         captions = keep_captions(training.leave_out, train.reader, directory)
         left_out = {"captions_left_out": train.reader.num_captions - captions}
+    if training.epochs:
+        write_trained_pairs(train.reader, kept_captions(directory), training.initial, directory)
     if captions < batch:
         raise StageError(
             f"train: dataset.train_split has {captions} captions to train on, fewer than training.batch_size {batch}: "

@@ -1,8 +1,11 @@
-"""The pairs that a model was trained on, next to it as hashes: who judges pairs by it asks whether it has seen them."""
+"""The record of the pairs that a model was trained on, as hashes next to it: an audit judges others alone."""
 
 import shutil
-from collections.abc import Collection
+from itertools import compress
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from pipelines.runtime.stage import StageError
 from pipelines.training.left_out import Pair, pairs_of
@@ -13,23 +16,43 @@ from preprocessing.shards.reader import ShardReader
 FILE = "trained_pairs.npz"
 
 
-def write_trained_pairs(reader: ShardReader, left_out: Collection[Pair], initial: Path | None, run: Path) -> None:
-    """Write the pairs of a run into its directory: those of a split but for some, and of the model it starts from."""
-    pairs = DataManifest.of_captions(
-        (*pair, text) for pair, text in zip(pairs_of(reader), reader.texts(), strict=True) if pair not in left_out
-    )
-    before = None if initial is None else trained_pairs(initial)
+def write_trained_pairs(
+    reader: ShardReader, kept_C: npt.NDArray[np.int64] | None, initial: Path | None, run: Path
+) -> None:
+    """Write the pairs of a run into its directory, with those of the model that it starts from, if any.
+
+    They are the captions of a split with the numbers `kept_C`, or all.
+    """
+    is_kept_C = np.ones(reader.num_captions, np.bool_)
+    if kept_C is not None:
+        is_kept_C = np.isin(np.arange(reader.num_captions), kept_C)
+    captions = ((*pair, text) for pair, text in zip(pairs_of(reader), reader.texts(), strict=True))
+    pairs = DataManifest.of_captions(compress(captions, is_kept_C))
+    before = None if initial is None else _trained_pairs(initial)
     (pairs if before is None else pairs.with_captions(before)).save(run / FILE)
 
 
 def keep_trained_pairs(run: Path, model: Path) -> None:
-    """Copy the pairs of a run next to its model; a run that trains nothing has none."""
+    """Copy the record of a run next to its model; a run of no epochs has none."""
     if (run / FILE).is_file():
         shutil.copyfile(run / FILE, model / FILE)
 
 
-def trained_pairs(model: Path) -> DataManifest | None:
-    """Return the pairs of a model; None if it was not trained here, or by a version that did not keep them."""
+def unseen_pairs(reader: ShardReader, model: Path) -> set[Pair]:
+    """Return the pairs of a split that a model was not trained on.
+
+    They are all of them if the model has no record: it was trained elsewhere, or by an earlier version. Raises
+    StageError if the record is damaged.
+    """
+    seen = _trained_pairs(model)
+    return {
+        pair
+        for pair, text in zip(pairs_of(reader), reader.texts(), strict=True)
+        if seen is None or not seen.has_caption(*pair, text)
+    }
+
+
+def _trained_pairs(model: Path) -> DataManifest | None:
     path = model / FILE
     if not path.is_file():
         return None

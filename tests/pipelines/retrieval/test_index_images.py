@@ -259,7 +259,7 @@ def test_columns_of_a_table_are_kept_and_choose_images(
     with pytest.raises(SearchError, match=r"metadata\.parquet is damaged.*: index the images again: .*--name holiday"):
         holiday()
     assert index() == 0
-    assert "it is made again" in " ".join(capsys.readouterr().out.split())
+    assert "index and columns are written again" in " ".join(capsys.readouterr().out.split())
     assert found("year > 2021") == ["a.jpg"]
 
 
@@ -274,7 +274,7 @@ def test_a_damaged_index_is_made_again(
         holiday()
     embedded.clear()
     assert index() == 0
-    assert "it is made again" in " ".join(capsys.readouterr().out.split())
+    assert "index and columns are written again" in " ".join(capsys.readouterr().out.split())
     assert found("image contains 'png'") == before
     assert not embedded
 

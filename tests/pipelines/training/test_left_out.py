@@ -59,7 +59,7 @@ def test_ids_that_name_another_caption_than_they_did_are_refused(reader: ShardRe
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"there is no file .*out\.csv"):
+    with pytest.raises(StageError, match=r"the file .*out\.csv does not exist"):
         named_pairs(tmp_path / "out.csv")
 
 
