@@ -1,5 +1,6 @@
 """The training loop: the same losses on any number of processes and after any kill; NaN and collapse are named."""
 
+import contextlib
 import json
 import multiprocessing
 import shutil
@@ -141,8 +142,9 @@ def killed_while_it_writes(shards: Path, out: Path, finished: int) -> bool:
     process.start()
     while process.is_alive() and len(seen) <= finished:
         for path in out.glob("checkpoints/.step-*.tmp"):
-            if path.exists() and path.stat().st_ino not in before:
-                seen.add(path.name)
+            with contextlib.suppress(FileNotFoundError):  # complete since, and renamed
+                if path.stat().st_ino not in before:
+                    seen.add(path.name)
         time.sleep(0.0005)
     process.kill()
     process.join()
