@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from pipelines.stages.train.run import run as train
 from pipelines.tracking import PipelineRuns
 from pipelines.tracking.runs import end_children
 from pipelines.training.capacity import room_for
-from pipelines.training.launch import fit
+from pipelines.training.launch import Fit, fit
 from pipelines.training.worker import TrainingJob, train_as_process
 from pipelines.tuning.results import Trial, value_text
 from pipelines.tuning.space import Domain, SearchConfig, with_settings
@@ -147,16 +148,24 @@ def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
                 runs.parent as tracker,
             ):
                 tracker.log_params({f"search/{key}": value for key, value in settings.items()})
-                is_alone = config.training.most_workers == 1
-                train(config, plans, tracker, _fit_here if is_alone else partial(fit, callbacks=[TuneReportCallback()]))
+                train(config, plans, tracker, *_fits(config.training))
         except StageError as error:
             tune.report({METRIC: 0.0, "epoch": len(finished) + 1, "problem": str(error)})
 
 
-def _fit_here(job: TrainingJob, _ray_address: str | None, _total_steps: int) -> dict[str, Any]:
+def _fits(training: TrainingConfig) -> tuple[Fit, Fit]:
+    """Return what runs a training, and what runs the one before it on all captions, which reports no epochs."""
+    if training.most_workers > 1:
+        return partial(fit, callbacks=[TuneReportCallback()]), fit
+    return partial(_fit_here, report=tune.report), partial(_fit_here, report=lambda _metrics: None)
+
+
+def _fit_here(
+    job: TrainingJob, _ray_address: str | None, _total_steps: int, report: Callable[[dict[str, float]], None]
+) -> dict[str, Any]:
     """Train in the process of the trial: a group of one worker would be five processes more for each."""
     try:
-        return train_as_process(job, torch.device(default_device()), tune.report)
+        return train_as_process(job, torch.device(default_device()), report)
     except Exception as error:
         if (message := str(error) if has_message(error) else resource_message(error)) is not None:
             raise StageError(message) from error

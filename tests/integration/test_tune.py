@@ -67,3 +67,18 @@ def test_a_search_ends_and_goes_on(work_dir: Path, capsys: pytest.CaptureFixture
     assert load_config(folder / BEST).loss.margin in margins
     assert {path: path.stat().st_mtime_ns for path in work_dir.glob("train/*/checkpoints/*/*")} == steps
     assert "image to text R@1 / 5 / 10" in capsys.readouterr().out
+
+
+def test_trials_that_drop_the_worst_captions_share_the_training_on_all_of_them(work_dir: Path) -> None:
+    """It runs within the trial that comes first, whose epochs alone are reported."""
+    config = load_config(None, [f"work_dir={work_dir}", *TINY])
+    space = {"training.drop_worst": {"values": [0.1, 0.2]}}
+    search = SearchConfig.model_validate({"name": "dropped", "method": "grid", "space": space, "concurrent": 2})
+    trials = read_results(run_search(config, search) / TABLE)
+    assert [(trial.settings["training.drop_worst"], trial.problem, trial.epochs) for trial in trials] == [
+        (0.1, "", 2),
+        (0.2, "", 2),
+    ]
+    assert len(list(work_dir.glob("train/*/manifest.json"))) == 3
+    lines = {len(file.read_text().splitlines()) - 1 for file in work_dir.glob("train/*/dropped.csv")}
+    assert lines == {12, 24}

@@ -16,11 +16,12 @@ from pipelines.kinds.inputs import SplitPaths
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.outputs import record_outputs
 from pipelines.runtime.stage import Plans, StageError, StageReport, check_outputs, empty_folder, manifest_in, move_up
+from pipelines.stages.on_worker import on_worker
 from pipelines.stages.train.plan import NAME, plan, stage_dir
 from pipelines.tracking import PipelineRuns, Tracker
 from pipelines.training.checkpoints import best_directory
 from pipelines.training.launch import Fit, fit
-from pipelines.training.left_out import named_pairs, pairs_of, write_pairs
+from pipelines.training.left_out import Pair, named_pairs, pairs_of, write_pairs
 from pipelines.training.loss_log import LOSSES
 from pipelines.training.prepare import make_tables, prepare
 from pipelines.training.readers import open_captions
@@ -36,15 +37,17 @@ PREPARED, DROPPED = "prepared.json", "dropped.csv"
 _DIGEST_CHARACTERS = 36
 
 
-def run(config: PipelineConfig, upstream: Plans, tracker: Tracker, by: Fit | None = None) -> StageReport:
+def run(
+    config: PipelineConfig, upstream: Plans, tracker: Tracker, by: Fit | None = None, first_by: Fit | None = None
+) -> StageReport:
     """Train, or resume an earlier run; the manifest names the best checkpoint.
 
-    `by` runs the training, a group of workers on Ray by default. Raises StageError if training cannot start, or has
-    ended in NaN or in collapse.
+    `by` runs the training, a group of workers on Ray by default, and `first_by` the one on all captions, if the worst
+    are dropped. Raises StageError if training cannot start, or has ended in NaN or in collapse.
     """
     stage = stage_dir(config, upstream)
     if config.training.drop_worst is not None:
-        config = _without_worst(config, upstream, tracker, stage.create() / DROPPED, config.training.drop_worst)
+        config = _without_worst(config, upstream, tracker, stage.create(), first_by)
     folder = RunFolder(stage.path, config.mirror)
     folder.publish(config.training.initial)
     folder.recover()
@@ -78,14 +81,14 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker, by: Fit | Non
 
 
 def _without_worst(
-    config: PipelineConfig, upstream: Plans, tracker: Tracker, file: Path, share: float
+    config: PipelineConfig, upstream: Plans, tracker: Tracker, directory: Path, by: Fit | None
 ) -> PipelineConfig:
     """Train on all captions, in a run below, and return the configuration that leaves out those that fit it worst.
 
     The first training is that of the configuration without `training.drop_worst`, and is not repeated.
     """
     first = config.model_copy(update={"training": config.training.model_copy(update={"drop_worst": None})})
-    stage = stage_dir(first, upstream)
+    stage, file = stage_dir(first, upstream), directory / DROPPED
     with exclusive(config.mirror, stage.path):
         if not stage.is_complete():
             with (
@@ -93,16 +96,19 @@ def _without_worst(
                 runs.parent as below,
             ):
                 record_outputs(config.mirror, runs.folder, stage.path)
-                run(first, upstream, below)
+                run(first, upstream, below, by)
+    config.mirror.pull_file(file)
     if not file.is_file():
-        best = plan(first, upstream).output("best")
-        config.mirror.pull_folder(best)
-        _write_worst(config, upstream["extract"].outputs[config.dataset.train_split], best, file, share)
+        asked = config, upstream["extract"].outputs[config.dataset.train_split], plan(first, upstream).output("best")
+        # A training of our own runs in a process that has the resources of a worker already.
+        write_pairs(file, on_worker(config, _worst, *asked) if by is None else _worst(*asked))
+        config.mirror.push(file)
     return first.model_copy(update={"training": first.training.model_copy(update={"leave_out": file})})
 
 
-def _write_worst(config: PipelineConfig, shards: Path, model: Path, file: Path, share: float) -> None:
-    """Name the share of the captions that a model finds least like their images, and those left out anyway."""
+def _worst(config: PipelineConfig, shards: Path, model: Path) -> list[Pair]:
+    """Return `training.drop_worst` of the captions, least like their images to a model, and those left out anyway."""
+    config.mirror.pull_folder(model)
     left_out = set() if config.training.leave_out is None else named_pairs(config.training.leave_out)
     with config.mirror.pinned(shards):
         reader = ShardReader(shards, config.features.member)
@@ -110,7 +116,8 @@ def _write_worst(config: PipelineConfig, shards: Path, model: Path, file: Path, 
         similarities_C, _ = pair_similarities(embedder, reader, range(len(reader)), list(reader.texts()))
         found = zip(similarities_C.tolist(), pairs_of(reader), strict=True)
         ranked = sorted((similarity, pair) for similarity, pair in found if pair not in left_out)
-    write_pairs(file, sorted(left_out | {pair for _, pair in ranked[: int(share * len(ranked))]}))
+    dropped = int((config.training.drop_worst or 0) * len(ranked))
+    return sorted(left_out | {pair for _, pair in ranked[:dropped]})
 
 
 def _splits(config: PipelineConfig, upstream: Plans) -> list[tuple[str, SplitPaths]]:
