@@ -1,6 +1,6 @@
 """The audit of pairs: the captions of a split that fit their image badly, by models that were not trained on them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
@@ -25,7 +25,7 @@ from pipelines.stages.runner import run_stages
 from pipelines.tracking import Tracker
 from pipelines.training.left_out import Pair, named_pairs, write_pairs
 from pipelines.training.readers import captions_reader
-from pipelines.training.trained_pairs import unseen_pairs
+from pipelines.training.trained_pairs import has_record, unseen_pairs
 from preprocessing.datasets import build_dataset
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.shards.reader import ShardReader
@@ -93,15 +93,16 @@ class PairJudge:
 def audit_by_model(named: NamedModel, loss: float) -> StageReport:
     """Audit the pairs of the training split that a model was not trained on, once.
 
-    Raises StageError if it was trained on all of them, or does not fit the data. What a model of an earlier version has
-    seen is known only if it is this very data.
+    Raises StageError if it was trained on all of them, or does not fit the data. What a model without a record of its
+    pairs has seen is known only if it is this very data.
     """
     plans = run_stages(named.config, ["extract"])
     name, _, version = named.reference.partition("/")
     tags = tags_of(name, int(version), named.config.tracking_uri) if version.isdigit() else {}
     reader = _reader(named.config, plans)
     unseen = unseen_pairs(reader, named.model)
-    if not unseen or tags.get("vse.data_fingerprint") == plans["extract"].fingerprint:
+    is_of_these = tags.get("vse.data_fingerprint") == plans["extract"].fingerprint
+    if not unseen or (is_of_these and not has_record(named.model)):
         raise StageError(
             f"{NAME}: {named.reference} was trained on these very pairs, which it fits right or wrong: name no "
             "model, and two are trained on halves of the data"
@@ -112,7 +113,10 @@ def audit_by_model(named: NamedModel, loss: float) -> StageReport:
 
 
 def audit_by_halves(config: PipelineConfig, loss: float) -> StageReport:
-    """Audit the training split, without `training.leave_out`, by two models of halves: each judges the other half."""
+    """Audit the training split by two models of halves, each of which judges the other half.
+
+    They are trained without `training.leave_out`, and not from `training.initial`, which may have seen what they judge.
+    """
     plans = run_stages(config, ["extract"])
     reader = _reader(config, plans)
     order = np.random.default_rng(config.seed).permutation(len(reader))
@@ -129,7 +133,8 @@ def audit_by_halves(config: PipelineConfig, loss: float) -> StageReport:
             for caption in meta["captions"]
         }
         write_pairs(file, sorted(own | left_out))
-        half = config.model_copy(update={"training": config.training.model_copy(update={"leave_out": file})})
+        changes = {"leave_out": file, "initial": None}
+        half = config.model_copy(update={"training": config.training.model_copy(update=changes)})
         trained = run_stages(half, ["extract", "parse", "train"])
         best = trained["train"].output("best")
         config.mirror.pull_folder(best)
@@ -138,7 +143,10 @@ def audit_by_halves(config: PipelineConfig, loss: float) -> StageReport:
 
 
 def write_misfits(pairs: Iterable[AuditedPair], directory: Path, title: str) -> dict[str, int]:
-    """Write the table of the misfits, the worst first, and the contact sheet of the worst images; return counts."""
+    """Write the table of the misfits, the worst first, and the contact sheet of the worst images; return counts.
+
+    `misfit_images` are those of which all captions were judged, and are misfits.
+    """
     pairs = list(pairs)
     misfits = sorted((pair for pair in pairs if pair.is_misfit), key=lambda pair: (pair.fit, pair.similarity))
     rows = (
@@ -154,7 +162,7 @@ def write_misfits(pairs: Iterable[AuditedPair], directory: Path, title: str) -> 
         "pairs": len(pairs),
         "misfits": len(misfits),
         "images": len(images),
-        "misfit_images": sum(all(pair.is_misfit for pair in image) for image in images),
+        "misfit_images": sum(_is_judged_whole(image) and all(pair.is_misfit for pair in image) for image in images),
     }
 
 
@@ -202,25 +210,35 @@ def _judge(
 
 
 def judged_pairs(
-    config: PipelineConfig, shards: Mapping[str, Path], named: NamedModel, loss: float, images: Sequence[int]
+    config: PipelineConfig,
+    shards: Mapping[str, Path],
+    named: NamedModel,
+    loss: float,
+    images: Sequence[int],
+    changed: Set[str] = frozenset(),
 ) -> list[AuditedPair]:
     """Judge the pairs of some images of the training split by a model, as `PairJudge`, but those it was trained on.
 
-    Shards are pulled if need be.
+    It was not trained on the images whose files have `changed` since, given by their ids. Shards are pulled if need be.
     """
     with config.mirror.pinned(*shards.values()):
         check_outputs(*shards.values())
         model = named.at_hand()
         reader = ShardReader(shards[config.dataset.train_split], config.features.member)
         unseen = unseen_pairs(reader, model)
-        unseen_images = {image_id for image_id, _ in unseen}
-        images = [image for image in images if reader.meta(image)["image_id"] in unseen_images]
+        to_judge = {image_id for image_id, _ in unseen} | changed
+        images = [image for image in images if reader.meta(image)["image_id"] in to_judge]
         judged = PairJudge(config, shards, model, loss).judge(images) if images else []
-        return [pair for pair in judged if pair.ids in unseen]
+        return [pair for pair in judged if pair.ids in unseen or pair.record.image_id in changed]
 
 
 def _reader(config: PipelineConfig, plans: Plans) -> ShardReader:
     return captions_reader(config.mirror, plans["extract"].outputs[config.dataset.train_split], config.features.member)
+
+
+def _is_judged_whole(image: Sequence[AuditedPair]) -> bool:
+    """Return whether these are all captions of the image: a model may have been trained on the others."""
+    return len(image) == len(image[0].record.captions)
 
 
 def _badness(image: Sequence[AuditedPair]) -> tuple[float, float]:
@@ -234,5 +252,7 @@ def _row(image: Sequence[AuditedPair]) -> SheetRow:
         Hit(pair.similarity, pair.caption.caption_id, caption=pair.caption.text, relevant=not pair.is_misfit)
         for pair in ranked
     )
-    note = f"{image[0].record.image_id}: {sum(pair.is_misfit for pair in image)} of {len(image)} captions fit badly"
+    captions = "captions" if _is_judged_whole(image) else "judged captions"
+    misfits = sum(pair.is_misfit for pair in image)
+    note = f"{image[0].record.image_id}: {misfits} of {len(image)} {captions} fit badly"
     return SheetRow(tuple(hits), None, image[0].record.image_uri, note)

@@ -38,10 +38,19 @@ class Journal:
         """Return the record of the last finished retraining; None if there is none."""
         return self._read(self.folder / LAST)
 
-    def once(self, identity: str, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return what a retraining begins with: START or AUDIT, which `make` gives at its first start."""
+    def once(
+        self,
+        identity: str,
+        name: str,
+        make: Callable[[], dict[str, Any]],
+        is_current: Callable[[dict[str, Any]], bool] = lambda _record: True,
+    ) -> dict[str, Any]:
+        """Return what a retraining begins with: START or AUDIT, which `make` gives at its first start.
+
+        It does so again if that of an earlier start is not what this one asks for, as `is_current` tells.
+        """
         record = self._read(self.of(identity) / name)
-        if record is None:
+        if record is None or not is_current(record):
             record = make()
             self._record(self.of(identity) / name, record)
         return record

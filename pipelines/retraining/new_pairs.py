@@ -1,10 +1,10 @@
 """The audit of the pairs that came new, by the champion, before a retraining trains on them.
 
 In the retraining's folder of the journal: audit.json, its counts; misfits.csv and misfits.html, the pairs that fit
-badly; left_out.csv, those that training leaves out, with those of earlier retrainings.
+badly; left_out.csv, those that training leaves out, with those of earlier retrainings; and the hashes of its captions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +16,9 @@ from pipelines.runtime.cli import say
 from pipelines.runtime.stage import StageError
 from pipelines.stages.on_worker import on_worker
 from pipelines.tracking import Tracker
-from pipelines.training.left_out import Pair, named_pairs, pairs_of, write_pairs
+from pipelines.training.left_out import Pair, captions_of, named_pairs, write_pairs
 from pipelines.training.readers import captions_reader
+from preprocessing.extraction.split_hashes import DataManifest
 
 LEFT_OUT = "left_out.csv"
 # A share of fewer new pairs says little.
@@ -26,13 +27,22 @@ _FEWEST = 100
 
 @dataclass(frozen=True)
 class NewPairs:
-    """The captions of a retraining, next to those of the `last` one; `shards` are the directories of the splits."""
+    """The captions of a retraining, next to those of the `last` one, of which `changed` are the new or other images.
+
+    `shards` are the directories of the splits.
+    """
 
     config: PipelineConfig
     journal: Journal
     identity: str
     last: Mapping[str, Any] | None
     shards: Mapping[str, Path]
+    changed: Set[str] = frozenset()
+
+    def keep(self) -> None:
+        """Keep the hashes of the captions, which the next retraining's are compared with."""
+        captions = DataManifest.of_captions(captions_of(captions_reader(self.config.mirror, *self._train)))
+        self.journal.keep_data(self.identity, self._kept, captions)
 
     def audit(self, champion: int, tracker: Tracker) -> dict[str, Any]:
         """Return the counts of the new pairs, which the first start of a retraining takes, with a summary; log them.
@@ -41,8 +51,10 @@ class NewPairs:
         """
         from pipelines.evaluation.audit import SHEET, TABLE, counted_misfits  # torch, which planning does without
 
-        counts = self.journal.once(self.identity, AUDIT, lambda: self._judged(champion))
-        limit = self.config.retrain.audit_limit
+        limit, loss = self.config.retrain.audit_limit, self.config.retrain.audit_loss
+        counts = self.journal.once(
+            self.identity, AUDIT, lambda: self._judged(champion), lambda record: record.get("loss", loss) == loss
+        )
         tracker.log_metrics({f"retrain/audit_{name}": counts[name] for name in ("pairs", "misfits", "misfit_images")})
         for name in (TABLE, SHEET):
             if (file := self.journal.file(self.identity, name)) is not None:
@@ -60,20 +72,24 @@ class NewPairs:
         """Write the pairs that training leaves out, and return their file; None if there are none.
 
         They are those of `training.leave_out`, the last retraining's that are still there and not new, and new misfits.
+        Unless `retrain.audit` is `leave_out`, training leaves out the first alone, and the last are kept for later.
         """
         from pipelines.evaluation.audit import TABLE
 
         before = self.journal.file(self.last["identity"], LEFT_OUT) if self.last is not None else None
-        files = (before, self.config.training.leave_out, self.journal.file(self.identity, TABLE))
+        leaves_out = self.config.retrain.audit == "leave_out"
+        found = self.journal.file(self.identity, TABLE) if leaves_out else None
+        files = (before, self.config.training.leave_out, found)
         reader = captions_reader(self.config.mirror, *self._train)
         named = [named_pairs(file, reader) if file is not None else set() for file in files]
         chosen = ((named[0] - self._new) | named[1] | named[2]) & set(self._is_new)
         if not chosen:
             return None
         file = self.journal.of(self.identity) / LEFT_OUT
+        file.parent.mkdir(parents=True, exist_ok=True)
         write_pairs(file, sorted(chosen))
         self.journal.keep_files(self.identity, LEFT_OUT)
-        return file
+        return file if leaves_out else self.config.training.leave_out
 
     def _judged(self, champion: int) -> dict[str, Any]:
         from pipelines.evaluation.audit import SHEET, TABLE, judged_pairs, write_misfits
@@ -86,11 +102,12 @@ class NewPairs:
         if images:
             named = NamedModel.find(f"{self.config.registered_model}/{champion}", self.config)
             loss = self.config.retrain.audit_loss
-            judged = on_worker(self.config, judged_pairs, self.config, self.shards, named, loss, images)
+            judged = on_worker(self.config, judged_pairs, self.config, self.shards, named, loss, images, self.changed)
             pairs = [pair for pair in judged if pair.ids in self._new]
         folder = self.journal.of(self.identity)
         folder.mkdir(parents=True, exist_ok=True)
-        counts = {**write_misfits(pairs, folder, "New images with captions that fit badly"), "champion": champion}
+        found = write_misfits(pairs, folder, "New images with captions that fit badly")
+        counts = {**found, "champion": champion, "loss": self.config.retrain.audit_loss}
         self.journal.keep_files(self.identity, TABLE, SHEET)
         return counts
 
@@ -98,15 +115,26 @@ class NewPairs:
     def _train(self) -> tuple[Path, str]:
         return self.shards[self.config.dataset.train_split], self.config.features.member
 
+    @property
+    def _kept(self) -> str:
+        return f"{self.config.dataset.train_split}.captions"
+
     @cached_property
     def _is_new(self) -> dict[Pair, bool]:
-        """Whether the last retraining lacked each caption of the training split; of archives all are new."""
-        split = self.config.dataset.train_split
-        before = None if self.last is None else self.journal.data(self.last["identity"], split)
-        reader = captions_reader(self.config.mirror, *self._train)
-        texts = zip(pairs_of(reader), reader.texts(), strict=True)
-        return {pair: before is None or not before.has_caption(*pair, text) for pair, text in texts}
+        """Whether the last retraining lacked each caption of the training split, or had another image for it."""
+        before = None
+        if self.last is not None:
+            identity, split = self.last["identity"], self.config.dataset.train_split
+            # An earlier release kept those of the data set, of which a split in archives has none.
+            before = self.journal.data(identity, self._kept) or self.journal.data(identity, split)
+        return {
+            (image, caption): before is None or image in self.changed or not before.has_caption(image, caption, text)
+            for image, caption, text in captions_of(captions_reader(self.config.mirror, *self._train))
+        }
 
     @cached_property
     def _new(self) -> set[Pair]:
-        return {pair for pair, is_new in self._is_new.items() if is_new}
+        """The new captions, but those of `training.leave_out`, which nobody has to judge."""
+        file = self.config.training.leave_out
+        new = {pair for pair, is_new in self._is_new.items() if is_new}
+        return new if file is None else new - named_pairs(file)

@@ -73,7 +73,7 @@ def preview(config: PipelineConfig) -> str:
     last = journal.last()
     if last is not None and last["identity"] == identity_of(config):
         return f"nothing new: {_as_before(last)}"
-    growth = _growth(_manifests(config), journal, last)
+    growth = _growth(_manifests(config, journal, last), journal, last)
     return f"would retrain: {_changes(growth)}"
 
 
@@ -136,13 +136,18 @@ def _train_and_judge(
         about(NAME, tracker.run_id),
     ):
         record_outputs(config.mirror, journal.of(identity), model=config.registered_model)
-        manifests = _manifests(config)
+        manifests = _manifests(config, journal, last)
         growth = _growth(manifests, journal, last)
         for split, manifest in manifests.items():
             journal.keep_data(identity, split, manifest)
         tracker.set_tags({"vse.new": _changes(growth)})
         start = journal.once(identity, START, lambda: _starting_model(config))
-        audit, left_out = _audited(config, journal, identity, last, start, tracker)
+        plans = run_stages(config, ["extract"], within=tracker.run_id)
+        changed = manifests[config.dataset.train_split].new_images
+        new = NewPairs(config, journal, identity, last, plans["extract"].outputs, changed)
+        new.keep()
+        audit = _audited(new, start, tracker)
+        left_out = new.left_out()
         started = _started(config, start["version"], left_out)
         plans = run_stages(started, known_stages(), within=tracker.run_id)
         version = manifest_in(plans["register"].directory)["model_uri"].rpartition("/")[2]
@@ -165,21 +170,24 @@ def _train_and_judge(
     return record
 
 
-def _manifests(config: PipelineConfig) -> dict[str, DataManifest]:
-    """Return the hashes of what each split consists of."""
+def _manifests(config: PipelineConfig, journal: Journal, last: dict[str, Any] | None) -> dict[str, DataManifest]:
+    """Return the hashes of what each split consists of, and what is new in it since the last retraining."""
     dataset = build_dataset(config.dataset.format, **config.dataset.options())
     splits = dict.fromkeys((config.dataset.train_split, config.dataset.eval_split))
     with kept_hashes(config.work_dir, config.mirror.is_read_only) as hashes:
         stamps = image_stamps(dataset, hashes)
-        return {split: DataManifest.of(dataset, split, stamps) for split in splits}
+        return {split: DataManifest.of(dataset, split, stamps, _before(journal, last, split)) for split in splits}
 
 
 def _growth(
     manifests: dict[str, DataManifest], journal: Journal, last: dict[str, Any] | None
 ) -> dict[str, DatasetDiff]:
     """Return the changes of each split since the last retraining."""
-    before = {split: None if last is None else journal.data(last["identity"], split) for split in manifests}
-    return {split: manifest.since(before[split]) for split, manifest in manifests.items()}
+    return {split: manifest.since(_before(journal, last, split)) for split, manifest in manifests.items()}
+
+
+def _before(journal: Journal, last: dict[str, Any] | None, split: str) -> DataManifest | None:
+    return None if last is None else journal.data(last["identity"], split)
 
 
 def _as_before(last: dict[str, Any]) -> str:
@@ -201,22 +209,12 @@ def _starting_model(config: PipelineConfig) -> dict[str, Any]:
     return {"champion": champion, "version": champion if config.retrain.start == "champion" else None}
 
 
-def _audited(
-    config: PipelineConfig,
-    journal: Journal,
-    identity: str,
-    last: dict[str, Any] | None,
-    start: dict[str, Any],
-    tracker: Tracker,
-) -> tuple[dict[str, Any] | None, Path | None]:
-    """Audit what came new, if there is a champion to do it; returns its record, and what training leaves out."""
+def _audited(new: NewPairs, start: dict[str, Any], tracker: Tracker) -> dict[str, Any] | None:
+    """Audit what came new, if there is a champion to do it; returns its record."""
     champion = start.get("champion", start["version"])
-    if config.retrain.audit == "none" or champion is None or not config.kind.has_embeddings:
-        return None, config.training.leave_out
-    plans = run_stages(config, ["extract"], within=tracker.run_id)
-    new = NewPairs(config, journal, identity, last, plans["extract"].outputs)
-    audit = new.audit(champion, tracker)
-    return audit, new.left_out() if config.retrain.audit == "leave_out" else config.training.leave_out
+    if new.config.retrain.audit == "none" or champion is None or not new.config.kind.has_embeddings:
+        return None
+    return new.audit(champion, tracker)
 
 
 def _started(config: PipelineConfig, version: int | None, left_out: Path | None) -> PipelineConfig:

@@ -70,6 +70,11 @@ def pairs_of(reader: ShardReader) -> Iterator[Pair]:
         yield from ((record["image_id"], caption["caption_id"]) for caption in record["captions"])
 
 
+def captions_of(reader: ShardReader) -> Iterator[tuple[str, str, str]]:
+    """Yield the pairs of a split with the text of the caption, in the same order."""
+    yield from ((*pair, text) for pair, text in zip(pairs_of(reader), reader.texts(), strict=True))
+
+
 def keep_captions(path: Path, reader: ShardReader, directory: Path) -> int:
     """Write the numbers of the captions that a file does not name into a run's directory; returns how many stay.
 

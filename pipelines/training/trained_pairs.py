@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.runtime.stage import StageError
-from pipelines.training.left_out import Pair, pairs_of
+from pipelines.training.left_out import Pair, captions_of
 from preprocessing.extraction.split_hashes import DataManifest
 from preprocessing.reading import damage_as
 from preprocessing.shards.reader import ShardReader
@@ -26,16 +26,20 @@ def write_trained_pairs(
     is_kept_C = np.ones(reader.num_captions, np.bool_)
     if kept_C is not None:
         is_kept_C = np.isin(np.arange(reader.num_captions), kept_C)
-    captions = ((*pair, text) for pair, text in zip(pairs_of(reader), reader.texts(), strict=True))
-    pairs = DataManifest.of_captions(compress(captions, is_kept_C))
+    pairs = DataManifest.of_captions(compress(captions_of(reader), is_kept_C))
     before = None if initial is None else _trained_pairs(initial)
     (pairs if before is None else pairs.with_captions(before)).save(run / FILE)
 
 
 def keep_trained_pairs(run: Path, model: Path) -> None:
     """Copy the record of a run next to its model; a run of no epochs has none."""
-    if (run / FILE).is_file():
+    if has_record(run):
         shutil.copyfile(run / FILE, model / FILE)
+
+
+def has_record(model: Path) -> bool:
+    """Return whether it is known what a model was trained on."""
+    return (model / FILE).is_file()
 
 
 def unseen_pairs(reader: ShardReader, model: Path) -> set[Pair]:
@@ -46,15 +50,15 @@ def unseen_pairs(reader: ShardReader, model: Path) -> set[Pair]:
     """
     seen = _trained_pairs(model)
     return {
-        pair
-        for pair, text in zip(pairs_of(reader), reader.texts(), strict=True)
-        if seen is None or not seen.has_caption(*pair, text)
+        (image, caption)
+        for image, caption, text in captions_of(reader)
+        if seen is None or not seen.has_caption(image, caption, text)
     }
 
 
 def _trained_pairs(model: Path) -> DataManifest | None:
-    path = model / FILE
-    if not path.is_file():
+    if not has_record(model):
         return None
+    path = model / FILE
     with damage_as(StageError, f"{path} does not tell the pairs that the model was trained on", "restore the folder"):
         return DataManifest.load(path.read_bytes())

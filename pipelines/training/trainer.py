@@ -7,6 +7,7 @@ has it, differs between numbers of processes, as it does between seeds.
 
 import contextlib
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -128,6 +129,7 @@ class Trainer:
         self.precision = MixedPrecision(training.precision, device)
         self.schedule = build_schedule(training, settings.model.image, self.steps_per_epoch)
         self.progress = Progress()
+        self._clock = time.monotonic()
         self._reports: deque[StepReport] = deque()
         self._logged = ThroughputMeter()
         self._skipped = 0
@@ -321,7 +323,9 @@ class Trainer:
 
     def _save(self, step: int, is_best: bool = False) -> None:
         self._read_reports()
-        self.progress = replace(self.progress, scaler=self.precision.scaler.state_dict(), learned=self.losses.state())
+        seconds, self._clock = self.progress.seconds + time.monotonic() - self._clock, time.monotonic()
+        states = {"scaler": self.precision.scaler.state_dict(), "learned": self.losses.state()}
+        self.progress = replace(self.progress, **states, seconds=seconds)
         self.checkpoints.save(step, self.model, self.optimizer, self.progress, is_best)
         if self.tracker is not None:
             # What a checkpoint covers is delivered or kept on disk: a resumed run does not log it again.

@@ -101,6 +101,7 @@ def _train(
         "history": list(history),
         "chance": chance_rsum(evaluation.reader.caption_counts.tolist()),
         "steps_per_epoch": trainer.steps_per_epoch,
+        "seconds": round(trainer.progress.seconds, 1),
     }
 
 

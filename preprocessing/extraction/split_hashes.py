@@ -27,7 +27,7 @@ def _none() -> Numbers:
 
 @dataclass(frozen=True)
 class DatasetDiff:
-    """Changes of a split. An image whose file has changed counts as one new and one gone, with its captions.
+    """Changes of a split. An image whose file has changed counts as one new and one gone; its captions are the same.
 
     A split in archives is counted by these alone: what is in them is known when they are read.
     """
@@ -51,23 +51,29 @@ class DatasetDiff:
 class DataManifest:
     """The images (id, file, stamp) and captions (ids, text) of a split as sorted 64-bit hashes: 8 bytes each.
 
-    A split in archives has the stamps of these alone.
+    A split in archives has the stamps of these alone. `new_images`, which are not kept, are the ids of the images that
+    an earlier state lacked, or had with another file.
     """
 
     images: Numbers = field(default_factory=_none)
     captions: Numbers = field(default_factory=_none)
     archives: Numbers = field(default_factory=_none)
+    new_images: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, dataset: Dataset, split: str, stamps: ImageStamps | None = None) -> Self:
+    def of(
+        cls, dataset: Dataset, split: str, stamps: ImageStamps | None = None, before: DataManifest | None = None
+    ) -> Self:
         """Hash the listed archives of a split, or its records; by default no hash of a file is kept."""
         if isinstance(dataset, ArchivedDataset):
             return cls(archives=_sorted(array("Q", [_number([*each.stamp]) for each in dataset.archives(split)])))
-        images, captions = array("Q"), array("Q")
+        images, captions, new_images = array("Q"), array("Q"), set()
         for image_id, uri, stamp, texts in entries(dataset, split, stamps or image_stamps(dataset)):
             images.append(_number([image_id, uri, stamp]))
             captions.extend(_number([image_id, *text]) for text in texts)
-        return cls(_sorted(images), _sorted(captions))
+            if before is not None and not _is_in(before.images, images[-1]):
+                new_images.add(image_id)
+        return cls(_sorted(images), _sorted(captions), new_images=frozenset(new_images))
 
     @classmethod
     def of_captions(cls, captions: Iterable[tuple[str, str, str]]) -> Self:
@@ -88,9 +94,7 @@ class DataManifest:
 
     def has_caption(self, image_id: str, caption_id: str, text: str) -> bool:
         """Return whether a caption was there with this text."""
-        number = np.uint64(_number([image_id, caption_id, text]))
-        place = int(np.searchsorted(self.captions, number))
-        return place < len(self.captions) and bool(self.captions[place] == number)
+        return _is_in(self.captions, _number([image_id, caption_id, text]))
 
     def save(self, path: Path) -> None:
         """Write it as an .npz file."""
@@ -107,6 +111,11 @@ class DataManifest:
 
 def _sorted(numbers: array[int]) -> Numbers:
     return np.unique(np.frombuffer(numbers, np.uint64))
+
+
+def _is_in(numbers: Numbers, number: int) -> bool:
+    index = int(np.searchsorted(numbers, np.uint64(number)))
+    return index < len(numbers) and bool(numbers[index] == number)
 
 
 def _number(content: list[Any]) -> int:

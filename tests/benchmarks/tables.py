@@ -69,8 +69,8 @@ def leaderboard_table(features: str, names: Sequence[str] | None = None) -> str:
         if names is not None and name not in names:
             continue
         runs = list(found["runs"].get(name, {}).values())
-        # Of the training that other work disturbed least.
-        cost = f"{row['seeds']} x {min(run['training_seconds'] for run in runs) / 60:.0f}" if runs else ""
+        minutes = statistics.median(run["training_seconds"] for run in runs) / 60 if runs else 0.0
+        cost = f"{row['seeds']} x {minutes:.0f}" if runs else ""
         rsum = f"**{row['rsum']:.1f}** ({row['interval'][0]:.0f} to {row['interval'][1]:.0f})"
         over = [_difference(row["over"].get(other)) for other in ("VSE++", "linear CCA TF-IDF")]
         means = [_mean_recalls(runs or floor[name], way) for way in recalls.values()]

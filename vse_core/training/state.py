@@ -22,7 +22,8 @@ class Progress:
 
     The learning rate, the sampler and all randomness are functions of the seed and these numbers. ``history`` has the
     metrics of every finished epoch, ``rsum`` among them; ``learned`` what the loss itself learns, by name; ``scaler``
-    the state of fp16's scaling (:class:`~vse_core.training.mixed_precision.MixedPrecision`).
+    the state of fp16's scaling (:class:`~vse_core.training.mixed_precision.MixedPrecision`). ``seconds`` is the time
+    that all starts together have spent on it.
     """
 
     epoch: int = 0
@@ -31,6 +32,7 @@ class Progress:
     history: tuple[dict[str, float], ...] = ()
     scaler: dict[str, float] = field(default_factory=dict)
     learned: dict[str, float] = field(default_factory=dict)
+    seconds: float = field(default=0.0, compare=False)
 
     @property
     def best_epoch(self) -> int | None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -63,15 +62,11 @@ def run(
     job = TrainingJob(
         config.training_settings, train, evaluation, folder, tracker.handle, (f"{config.name} {split}", digest)
     )
-    began = time.monotonic()
     outcome = (by or fit)(job, config.ray.address, total_steps)
     if "error" in outcome:
         raise StageError(f"{NAME}: {outcome['error']}")
     folder.recover()
-    manifest = _manifest(config, outcome, facts) | {
-        "data_fingerprint": upstream["extract"].fingerprint,
-        "seconds": round(time.monotonic() - began, 1),
-    }
+    manifest = _manifest(config, outcome, facts) | {"data_fingerprint": upstream["extract"].fingerprint}
     for file in sorted((stage.path / manifest["best"]).iterdir()):
         tracker.log_artifact(file, "checkpoints/best")
     outputs = [*recorded(stage.path), DIGESTS, LOSSES, DROPPED, manifest["best"]]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from pipelines.evaluation.audit import (
     TABLE,
     AuditedPair,
     PairJudge,
+    audit_by_halves,
     audit_by_model,
     judged_pairs,
     write_misfits,
@@ -113,6 +116,9 @@ def test_the_table_and_the_sheet_name_the_misfits_the_worst_first(tmp_path: Path
     page = (tmp_path / SHEET).read_text()
     assert page.index("i1: 2 of 2 captions fit badly") < page.index("i0: 1 of 2 captions fit badly")
     assert "i2" not in page
+    # Of the second image one caption alone was judged.
+    assert write_misfits(pairs[2:3], tmp_path, "Worst")["misfit_images"] == 0
+    assert "i1: 1 of 1 judged captions fit badly" in (tmp_path / SHEET).read_text()
 
 
 def test_a_model_that_has_seen_the_pairs_is_refused(
@@ -140,8 +146,11 @@ def test_pairs_that_a_model_was_trained_on_are_not_judged(
     assert [pair.ids for pair in judged_pairs(config, shards, named, 0.05, numbers)] == pairs
     write_trained_pairs(reader, np.arange(7), None, model)
     assert [pair.ids for pair in judged_pairs(config, shards, named, 0.05, numbers)] == pairs[7:]
+    changed = {pairs[0][0]}
+    assert [pair.ids for pair in judged_pairs(config, shards, named, 0.05, numbers, changed)] == pairs[:5] + pairs[7:]
     monkeypatch.setattr(audit, "run_stages", lambda *_: plans)
-    monkeypatch.setattr(audit, "tags_of", lambda *_: {})
+    # It is of these data, but was not trained on all of them.
+    monkeypatch.setattr(audit, "tags_of", lambda *_: {"vse.data_fingerprint": plans["extract"].fingerprint})
     monkeypatch.setattr(audit, "_audit", lambda _, __, judges, ___: judges)
     assert audit_by_model(named, 0.05) == [(named, numbers)]
     assert "7 captions are not judged: shop/3 was trained on them" in " ".join(capsys.readouterr().out.split())
@@ -153,6 +162,30 @@ def test_pairs_that_a_model_was_trained_on_are_not_judged(
     assert judged_pairs(config, shards, named, 0.05, numbers) == []
     with pytest.raises(StageError, match="shop/3 was trained on these very pairs"):
         audit_by_model(named, 0.05)
+
+
+def test_the_models_of_halves_start_from_scratch(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The initial model may have been trained on the very pairs that they judge."""
+    trained: list[PipelineConfig] = []
+
+    def run_stages(config: PipelineConfig, names: list[str]) -> dict[str, Any]:
+        if "train" in names:
+            trained.append(config)
+        best = SimpleNamespace(output=lambda _: config.work_dir)
+        return {"extract": extract.plan(config, {}), "train": best}
+
+    monkeypatch.setattr(audit, "run_stages", run_stages)
+    monkeypatch.setattr(audit, "_audit", lambda _, __, judges, ___: judges)
+    initial = config.training.model_copy(update={"initial": config.work_dir})
+    judges: Any = audit_by_halves(config.model_copy(update={"training": initial}), 0.05)
+    assert [each.training.initial for each in trained] == [None, None]
+    judged = [set(images) for _, images in judges]
+    pairs = list(pairs_of(ShardReader(extract.plan(config, {}).outputs["train"], "grid")))
+    for half, images in zip(trained, judged, strict=True):
+        assert half.training.leave_out is not None
+        assert named_pairs(half.training.leave_out) == {pair for n, pair in enumerate(pairs) if n // 5 in images}
+    assert judged[0] | judged[1] == set(range(8)), "each image is judged once"
+    assert not judged[0] & judged[1]
 
 
 def test_the_standard_cannot_be_audited_by_itself(

@@ -82,8 +82,8 @@ def began(config: PipelineConfig, identity: str) -> Journal:
     return journal
 
 
-def new_pairs_of(config: PipelineConfig, journal: Journal) -> NewPairs:
-    return NewPairs(config, journal, NOW, {"identity": LAST}, extract.plan(config, {}).outputs)
+def new_pairs_of(config: PipelineConfig, journal: Journal, changed: frozenset[str] = frozenset()) -> NewPairs:
+    return NewPairs(config, journal, NOW, {"identity": LAST}, extract.plan(config, {}).outputs, changed)
 
 
 def audited(config: PipelineConfig, journal: Journal, tracker: Logged | None = None) -> dict[str, Any]:
@@ -132,3 +132,61 @@ def test_too_many_misfits_stop_the_retraining_each_time_until_the_limit_is_raise
             audited(config, journal)
     assert audited(configured(tmp_path, 23, "retrain.audit_limit=0.5"), journal)["misfits"] == 50
     assert len(judged) == 1
+
+
+def test_captions_are_new_next_to_those_that_were_extracted(tmp_path: Path, judged: list[list[int]]) -> None:
+    """A split in archives has no others: what is in these is known when they are read."""
+    config = configured(tmp_path, 8)
+    journal = Journal(config.work_dir / "retrain", config.mirror)
+    journal.keep_data(LAST, "train", DataManifest())
+    NewPairs(config, journal, LAST, None, extract.plan(config, {}).outputs).keep()
+    assert audited(configured(tmp_path, 10), journal)["pairs"] == 10
+    assert judged == [[8, 9]]
+
+
+def test_what_was_left_out_stays_left_out_without_an_audit(tmp_path: Path) -> None:
+    """As with a champion that cannot be loaded; if `retrain.audit` leaves nothing out, it is kept for later."""
+    config = configured(tmp_path, 8)
+    journal = began(config, LAST)
+    pair = next(pairs_of(ShardReader(extract.plan(config, {}).outputs["train"], "grid")))
+    write_pairs(journal.of(LAST) / LEFT_OUT, [pair])
+    for mode, leaves_out in (("leave_out", True), ("refuse", False), ("none", False)):
+        file = new_pairs_of(configured(tmp_path, 8, f"retrain.audit={mode}"), journal).left_out()
+        assert (file == journal.of(NOW) / LEFT_OUT) is leaves_out
+        assert named_pairs(journal.of(NOW) / LEFT_OUT) == {pair}
+        (journal.of(NOW) / LEFT_OUT).unlink()
+
+
+def test_another_image_is_judged_again(tmp_path: Path, judged: list[list[int]]) -> None:
+    """With the captions that were left out with the one before."""
+    config = configured(tmp_path, 8)
+    journal = began(config, LAST)
+    pairs = list(pairs_of(ShardReader(extract.plan(config, {}).outputs["train"], "grid")))
+    write_pairs(journal.of(LAST) / LEFT_OUT, [pairs[0], pairs[1], pairs[5]])
+    new = new_pairs_of(config, journal, frozenset({pairs[0][0]}))
+    assert new.audit(2, Logged())["pairs"] == 5
+    assert judged == [[0]]
+    file = new.left_out()
+    assert file is not None
+    assert named_pairs(file) == {pairs[0], pairs[2], pairs[4], pairs[5]}
+
+
+def test_what_training_leaves_out_anyway_is_not_judged(tmp_path: Path, judged: list[list[int]]) -> None:
+    journal = began(configured(tmp_path, 8), LAST)
+    config = configured(tmp_path, 10)
+    pairs = list(pairs_of(ShardReader(extract.plan(config, {}).outputs["train"], "grid")))
+    write_pairs(tmp_path / "mine.csv", pairs[40:45])
+    config = configured(tmp_path, 10, f"training.leave_out={tmp_path}/mine.csv")
+    assert audited(config, journal)["pairs"] == 5
+    file = new_pairs_of(config, journal).left_out()
+    assert file is not None
+    assert named_pairs(file) == {*pairs[40:45], pairs[45], pairs[47], pairs[49]}
+
+
+def test_another_loss_judges_again(tmp_path: Path, judged: list[list[int]]) -> None:
+    journal = began(configured(tmp_path, 8), LAST)
+    config = configured(tmp_path, 10)
+    for overrides in ((), (), ("retrain.audit_loss=0.01",), ("retrain.audit_loss=0.01",)):
+        audited(configured(tmp_path, 10, *overrides), journal)
+    assert len(judged) == 2
+    assert audited(config, journal)["loss"] == 0.05

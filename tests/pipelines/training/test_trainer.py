@@ -15,6 +15,7 @@ import torch.multiprocessing as mp
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.kinds.inputs import SplitData
+from pipelines.training.checkpoints import newest_checkpoint
 from pipelines.training.loss_log import LOSSES
 from pipelines.training.trainer import Trainer
 from preprocessing.captions.vocabulary import Vocabulary
@@ -24,6 +25,7 @@ from tests.pipelines.training.by_hand import SMALL, Quiet, quiet_trainer
 from tests.ranks import run_ranks
 from vse_core.models import load_model
 from vse_core.training.collapse import CollapseError
+from vse_core.training.state import read_progress
 from vse_core.training.step import NonFiniteLossError
 
 WORDS = ["red", "blue", "green", "big", "small", "circle", "square", "star", "above", "below", "left", "right"]
@@ -127,9 +129,13 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
         make_trainer(make_config(), shards, tmp_path, Recorder(die_at)).run()
     with (tmp_path / "losses.jsonl").open("a") as file:
         file.write('{"step": 99, "lo')  # a line that the kill cut short
-    history = make_trainer(make_config(), shards, tmp_path, Recorder()).run()
+    newest = newest_checkpoint(tmp_path)
+    before = 0.0 if newest is None else read_progress(newest).seconds
+    trainer = make_trainer(make_config(), shards, tmp_path, Recorder())
+    history = trainer.run()
     assert losses_of(tmp_path) == pytest.approx(undisturbed[0], abs=1e-6)
     assert list(history) == undisturbed[1]
+    assert trainer.progress.seconds > before, "of all starts together"
 
 
 def killed_while_it_writes(shards: Path, out: Path, finished: int) -> bool:

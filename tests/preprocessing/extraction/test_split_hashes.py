@@ -79,6 +79,15 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert (tmp_path / "data.npz").stat().st_size < 1000
 
 
+def test_new_images_are_those_that_an_earlier_state_lacked_or_had_with_another_file(tmp_path: Path) -> None:
+    before = DataManifest.of(ListDataset(tmp_path, BEFORE), "train")
+    assert before.new_images == set(), "without an earlier state"
+    (tmp_path / "a.jpg").write_bytes(b"another image")
+    now = DataManifest.of(ListDataset(tmp_path, {**BEFORE, "c.jpg": ["three"]}), "train", before=before)
+    assert now.new_images == {"a.jpg", "c.jpg"}
+    assert now.since(before) == DatasetDiff(new_images=2, gone_images=1, new_captions=1)
+
+
 def test_a_caption_is_known_by_its_ids_and_its_text(tmp_path: Path) -> None:
     manifest = DataManifest.of(ListDataset(tmp_path, {"a": ["one", "two"]}), "train")
     assert manifest.has_caption("a", "a#0", "one")

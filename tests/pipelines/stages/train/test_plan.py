@@ -16,7 +16,7 @@ from pipelines.stages.extract import plan as extract
 from pipelines.stages.train import plan as train
 from pipelines.stages.train import run as train_run
 from pipelines.stages.train.plan import _best
-from pipelines.training.left_out import named_pairs, pairs_of, write_pairs
+from pipelines.training.left_out import pairs_of, write_pairs
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
 from tests.pipelines.evaluation.test_evaluator import SPECIFICATION
