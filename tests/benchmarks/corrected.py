@@ -89,7 +89,11 @@ def gain(after: Parts, before: Parts) -> list[float]:
 
 
 def figures(vectors: Vectors) -> tuple[dict[str, Any], Parts, Parts]:
-    """Return the correction of a run as the pipeline does it, and each image's part of RSUM without and with it."""
+    """Return the correction of a run, and each image's part of RSUM without and with it.
+
+    It is the pipeline's for one model. Several, whose vectors are joined, are corrected as one, while the pipeline
+    averages their corrected similarities.
+    """
     bank = vectors.sampled(MOST)
     temperature = bank.chosen_temperature()
     biases = bank.biases(temperature)
