@@ -324,8 +324,8 @@ class Trainer:
     def _save(self, step: int, is_best: bool = False) -> None:
         self._read_reports()
         seconds, self._clock = self.progress.seconds + time.monotonic() - self._clock, time.monotonic()
-        states = {"scaler": self.precision.scaler.state_dict(), "learned": self.losses.state()}
-        self.progress = replace(self.progress, **states, seconds=seconds)
+        scaler, learned = self.precision.scaler.state_dict(), self.losses.state()
+        self.progress = replace(self.progress, scaler=scaler, learned=learned, seconds=seconds)
         self.checkpoints.save(step, self.model, self.optimizer, self.progress, is_best)
         if self.tracker is not None:
             # What a checkpoint covers is delivered or kept on disk: a resumed run does not log it again.

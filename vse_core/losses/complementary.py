@@ -16,10 +16,11 @@ class ComplementaryLoss(TemperatureLoss):
     With p the softmax over an anchor's candidates and y the trust in its pair, each direction costs
     ``-y log p_own + 5 sum_negatives tan(p) / (sum_all tan(p))^(1 - y)``: of a trusted pair it is the cross-entropy and
     more, of others the robust part alone. y is 1 with ``trusting``, as in the first epochs, later the mean of the two
-    p_own, without a gradient. The released code (https://github.com/QinYang79/CRCL, Apache License 2.0) trains so
-    without its option `mc`.
+    p_own, without a gradient. Later epochs are those of the released code (https://github.com/QinYang79/CRCL, Apache
+    License 2.0) without its option `mc`, the first those with it.
 
-    Differs from the paper: trust is that of the step, not averaged over the epochs, and training does not begin again.
+    Differs from the paper: trust is that of the step, not averaged over the epochs, and is not 0 below 0.1 (released
+    code), and training does not begin again.
 
     Other arguments are those of :class:`~vse_core.losses.contrastive.TemperatureLoss`; CRCL's temperature is 0.05.
     """
