@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -76,6 +79,9 @@ NUMBERS_AND_TIMES = pa.table(
         ("whole in (3, 2.5)", [1]),
         ("whole = 9007199254740993", [0]),
         ("unsigned > 5", [0, 3]),
+        ("unsigned > -1", [0, 1, 3]),
+        ("unsigned = 9223372036854775813", [0]),
+        ("whole < 1e300", [0, 1, 3]),
         ("small = 5e-7 or small = 1E+3", [0, 1]),
         ("lists contains 1.5", []),
         ("lists contains 1152921504606846976", [0]),
@@ -88,6 +94,30 @@ NUMBERS_AND_TIMES = pa.table(
 )
 def test_large_numbers_dates_with_a_zone_and_times_are_compared(condition: str, rows: list[int]) -> None:
     assert [row for row, holds in enumerate(matching_rows(NUMBERS_AND_TIMES, condition)) if holds] == rows
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        ("double > 9007199254740993", [0, 1]),
+        ("lists contains 9007199254740993", [1]),
+        ("decimal = 2", [0]),
+        ("decimal < 9007199254740993", [0, 2]),
+        ("half = 2", [1]),
+        ("half < 1.5 or half > 70000", [0]),
+    ],
+)
+def test_numbers_of_types_that_arrow_does_not_compare(condition: str, rows: list[int]) -> None:
+    """Such a condition ended the searches of other clients too."""
+    table = pa.table(
+        {
+            "double": [math.inf, 1e20, -1.5],
+            "lists": [[math.inf], [1.5, 2.0**53], None],
+            "decimal": pa.array([Decimal(2), None, Decimal("-1.5")], pa.decimal128(38, 30)),
+            "half": pa.array(np.array([1, 2, 3], np.float16)),
+        }
+    )
+    assert [row for row, holds in enumerate(matching_rows(table, condition)) if holds] == rows
 
 
 @given(st.recursive(
