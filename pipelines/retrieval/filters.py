@@ -174,6 +174,8 @@ def _compare(compare: Callable[[Any, Any], Any], column: pa.Array, value: pa.Sca
 
 def _number(value: float, kind: pa.DataType) -> pa.Scalar:
     """Return a number or truth value to compare with a column; OverflowError for a longer integer than Arrow has."""
+    if pa.types.is_floating(kind):
+        return pa.scalar(float(value)).cast(kind)  # or 0.1 in float32 were not 0.1
     is_unsigned = pa.types.is_uint64(kind) and isinstance(value, int) and value >= 0
     return pa.scalar(value, kind if is_unsigned else None)  # int64 does not hold all of uint64
 

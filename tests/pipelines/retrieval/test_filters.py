@@ -120,6 +120,21 @@ def test_numbers_of_types_that_arrow_does_not_compare(condition: str, rows: list
     assert [row for row, holds in enumerate(matching_rows(table, condition)) if holds] == rows
 
 
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
+def test_a_number_is_compared_in_the_type_of_a_column(kind: pa.DataType) -> None:
+    scores = pa.array([0.1, 0.2, 70.0, None]).cast(kind)
+    table = pa.table({"score": scores, "list": pa.ListArray.from_arrays([0, 1, 2, 3, 4], scores)})
+    for condition, rows in {
+        "score = 0.1": [0],
+        "score <= 0.1": [0],
+        "score > 0.1": [1, 2],
+        "score in (0.2, 70)": [1, 2],
+        "list contains 0.1": [0],
+        "score < 99999999999999999999": [0, 1, 2],
+    }.items():
+        assert [row for row, holds in enumerate(matching_rows(table, condition)) if holds] == rows, condition
+
+
 @given(st.recursive(
     st.sampled_from(["year = 2020", "year < 2020", "ok", "licence = 'CC0'"]),
     lambda inner: st.tuples(st.sampled_from(["and", "or", "not"]), inner, inner).map(
