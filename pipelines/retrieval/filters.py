@@ -184,6 +184,8 @@ def _as_column(text: str, kind: pa.DataType) -> pa.Scalar:
     """Return a text, date or time as a value of a column's type; ValueError if it is none."""
     if pa.types.is_time(kind):
         return pa.scalar(datetime.time.fromisoformat(text), kind)
+    if pa.types.is_timestamp(kind):  # Python writes six digits of a second, and Arrow reads as many as the unit has
+        text = re.sub(r"(\.\d+?)0+(?!\d)", r"\1", text)
     try:
         return pa.scalar(text).cast(kind)
     except pa.ArrowInvalid:

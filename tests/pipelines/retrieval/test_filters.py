@@ -120,6 +120,17 @@ def test_numbers_of_types_that_arrow_does_not_compare(condition: str, rows: list
     assert [row for row, holds in enumerate(matching_rows(table, condition)) if holds] == rows
 
 
+@pytest.mark.parametrize("zone", [None, "Europe/Zurich"])
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize("microsecond", [0, 5_000, 250_000])
+def test_a_time_as_python_writes_it_is_found(unit: str, zone: str | None, microsecond: int) -> None:
+    table = pa.table({"at": pa.array([DATE(2024, 5, 31, 12, 0, 0, microsecond), None], pa.timestamp(unit, zone))})
+    for text in (str(table["at"][0].as_py()), f"2024-05-31 12:00:00.{microsecond:06}"):
+        assert matching_rows(table, f"at = '{text}'").tolist() == [True, False]
+    if microsecond:
+        assert not matching_rows(table, "at = '2024-05-31 12:00:00.000000'").any()
+
+
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
 def test_a_number_is_compared_in_the_type_of_a_column(kind: pa.DataType) -> None:
     scores = pa.array([0.1, 0.2, 70.0, None]).cast(kind)
