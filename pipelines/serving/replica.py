@@ -61,6 +61,7 @@ class SearchReplica:
         self._served = {"model": self._name, "gallery": "", "gallery_version": ""}
         if own is not None:
             self._served = {"model": own["model"], "gallery": self._name, "gallery_version": own["current"]}
+            self._name = f"{self._name}/{own['current']}"
         self._places = {record.image_id: place for place, record in enumerate(self._model.gallery.records)}
         self._cached_image = lru_cache(_IMAGES_CACHED)(self._image)
         # What is loaded when it is asked for is loaded now, or the first client would wait.
