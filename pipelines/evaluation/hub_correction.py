@@ -27,6 +27,7 @@ from pipelines.runtime.stage import StageError, check_outputs
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.loader import image_batches
 from preprocessing.shards.reader import ShardReader
+from vse_core.digests import read_digests
 from vse_core.evaluation.hubs import corrected
 from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.outputs import embed
@@ -65,6 +66,17 @@ def find_correction(
         temperature, source = _chosen(bank, gallery), f"chosen on the split {config.dataset.eval_split}"
     correction = Correction(*bank, temperature, source)
     return correction.calibrated(correction.of_gallery(gallery))
+
+
+def deciding_correction(config: PipelineConfig, model: Path) -> dict[str, Any]:
+    """Return the digests of a stored correction that decides whether hubs are corrected, or nothing.
+
+    With a learned temperature `find_correction` fits one like the stored one, and earlier evaluations stay valid.
+    """
+    stored = model.parent / CORRECTION
+    if not config.evaluation.hub_correction or not stored.is_dir() or learned_temperature(model) is not None:
+        return {}
+    return {"correction": read_digests(stored)[1]}
 
 
 def embed_bank(

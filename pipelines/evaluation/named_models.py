@@ -12,6 +12,7 @@ from pipelines.evaluation import GALLERY, NAME, VERSION, Rsum
 from pipelines.evaluation.comparison import compare
 from pipelines.evaluation.ensemble import evaluate_ensemble
 from pipelines.evaluation.evaluated_model import EvaluatedModel, done_once, in_one_order
+from pipelines.evaluation.hub_correction import deciding_correction
 from pipelines.inference.feature_check import require_features
 from pipelines.kinds import saved_kind
 from pipelines.registry.models import find_model
@@ -70,6 +71,7 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
         # Shards may have several features.
         "reads": config.features.member,
         **evaluation_content(config, plans),
+        **deciding_correction(config, model),
     }
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
     done_once(stage, config, _evaluate, named, plans, stage)

@@ -13,7 +13,6 @@ import ast
 import datetime
 import re
 from collections.abc import Callable
-from decimal import Decimal
 from functools import reduce
 from typing import Any
 
@@ -157,7 +156,7 @@ class _Condition:
         try:
             value = ast.literal_eval(node)
             if _kind(kind) in _FITTING.get(type(value), ()):
-                return _as_column(value, kind) if isinstance(value, str) else pa.scalar(value)
+                return _as_column(value, kind) if isinstance(value, str) else _number(value, kind)
         except (ValueError, OverflowError, NotImplementedError):  # pyarrow's errors among them
             pass
         raise self._fault(f"{name!r} holds {_kind(kind)}: such a value is expected")
@@ -169,14 +168,24 @@ class _Condition:
 def _compare(compare: Callable[[Any, Any], Any], column: pa.Array, value: pa.Scalar) -> pa.Array:
     try:
         return compare(column, value)
-    except pa.ArrowInvalid:  # whole numbers that neither a float nor int64 holds
-        return compare(column.cast(pa.decimal128(20)), pa.scalar(Decimal(str(value.as_py()))))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # no type of Arrow holds both without loss, or float16
+        return compare(column.cast(pa.float64(), safe=False), value.cast(pa.float64(), safe=False))
+
+
+def _number(value: float, kind: pa.DataType) -> pa.Scalar:
+    """Return a number or truth value to compare with a column; OverflowError for a longer integer than Arrow has."""
+    if pa.types.is_floating(kind):
+        return pa.scalar(float(value)).cast(kind)  # or 0.1 in float32 were not 0.1
+    is_unsigned = pa.types.is_uint64(kind) and isinstance(value, int) and value >= 0
+    return pa.scalar(value, kind if is_unsigned else None)  # int64 does not hold all of uint64
 
 
 def _as_column(text: str, kind: pa.DataType) -> pa.Scalar:
     """Return a text, date or time as a value of a column's type; ValueError if it is none."""
     if pa.types.is_time(kind):
         return pa.scalar(datetime.time.fromisoformat(text), kind)
+    if pa.types.is_timestamp(kind):  # Python writes six digits of a second, and Arrow reads as many as the unit has
+        text = re.sub(r"(\.\d+?)0+(?!\d)", r"\1", text)
     try:
         return pa.scalar(text).cast(kind)
     except pa.ArrowInvalid:

@@ -26,6 +26,7 @@ from pipelines.inference.text_embedder import text_batches
 from pipelines.kinds.behaviour import TextInputs, tokens_alone
 from pipelines.kinds.kind import ModelKind
 from pipelines.retrieval.image_files import IMAGE, read_metadata, rows_of
+from pipelines.runtime.cli import say
 from pipelines.runtime.progress import counted
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
@@ -225,11 +226,13 @@ def _plain(value: Any) -> Any:
 
 
 def with_columns(gallery: Gallery, dataset: Dataset) -> Gallery:
-    """Return a gallery with the further columns of its table; StageError if they cannot be read."""
+    """Return a gallery with its table's further columns, and say which are left out; StageError if it is unreadable."""
     if dataset.format != "table":
         return gallery
     table = dataset.table_of(dataset.eval_split)
-    metadata, _ = read_metadata(table, dataset.image_column, dataset.caption_columns)
+    metadata, unnamed = read_metadata(table, dataset.image_column, dataset.caption_columns)
+    if unnamed:
+        say(f"{table}: columns left out of the gallery, as no condition can name their values: {', '.join(unnamed)}")
     if metadata is None or metadata.num_columns == 1:
         return gallery
     return replace(gallery, columns=rows_of(metadata, [record.image_id for record in gallery.records]))

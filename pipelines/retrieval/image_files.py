@@ -64,9 +64,9 @@ def list_images(address: str) -> tuple[list[ImageFile], int]:
 def read_metadata(address: str, image: str = IMAGE, others: Sequence[str] = ()) -> tuple[pa.Table | None, list[str]]:
     """Return a table of images with its further columns, and the names of columns that no condition can name.
 
-    `image` names the column of the images, which is `image` in what is returned, and `others` columns to leave out. Of
-    an image that comes several times the first row counts. A folder has no table (None). The values of text files get
-    types by their looks.
+    `image` names the column of the images, which is `image` in what is returned, so that no condition can name a
+    further one of this name, and `others` columns to leave out. Of an image that comes several times the first row
+    counts. A folder has no table (None). The values of text files get types by their looks.
     """
     if not is_table(address):
         return None, []
@@ -77,7 +77,8 @@ def read_metadata(address: str, image: str = IMAGE, others: Sequence[str] = ()) 
             if pa.types.is_dictionary(field.type):
                 table = table.set_column(place, field.name, table[place].cast(field.type.value_type))
         ids = [None if name in (None, "") else str(name) for name in table[image].to_pylist()]
-        unnamed = [field.name for field in table.schema if field.name != image and not is_plain(field.type)]
+        further = [field for field in table.schema if field.name != image]
+        unnamed = [field.name for field in further if field.name == IMAGE or not is_plain(field.type)]
         first = {name: row for row, name in reversed(list(enumerate(ids))) if name is not None}
         table = table.take(pa.array(first.values(), pa.int64()))
         kept = {name: _as_stored(table[name]) for name in table.column_names if name not in (image, *unnamed)}

@@ -35,6 +35,9 @@ IMAGE_TYPES = {"image/jpeg": "JPEG", "image/png": "PNG", "image/webp": "WEBP", "
 
 _IMAGES_CACHED = 512  # of about 30 kB
 
+# Without the reason, which may name a path or an address.
+_UNREADABLE = "the image of this id cannot be read on this machine"
+
 Answer = dict[str, Any] | RequestError
 
 
@@ -61,6 +64,7 @@ class SearchReplica:
         self._served = {"model": self._name, "gallery": "", "gallery_version": ""}
         if own is not None:
             self._served = {"model": own["model"], "gallery": self._name, "gallery_version": own["current"]}
+            self._name = f"{self._name}/{own['current']}"
         self._places = {record.image_id: place for place, record in enumerate(self._model.gallery.records)}
         self._cached_image = lru_cache(_IMAGES_CACHED)(self._image)
         # What is loaded when it is asked for is loaded now, or the first client would wait.
@@ -149,7 +153,7 @@ class SearchReplica:
         try:
             query_1VD = self._model.embed_own(place)
         except QueryError as error:
-            raise RequestError(404, f"the image cannot be read: {error.reason}") from error
+            raise RequestError(404, _UNREADABLE) from error
         (answer,) = self._found(query_1VD, "image", [Search(image_id, k + 1, "images", where=where)])
         if isinstance(answer, dict):
             others = [result for result in answer["results"] if result["id"] != image_id]
@@ -181,7 +185,7 @@ class SearchReplica:
         try:
             regions = embedder.embed_with_regions(uri)
         except QueryError as error:
-            raise RequestError(404, f"the image cannot be read: {error.reason}") from error
+            raise RequestError(404, _UNREADABLE) from error
         except ValueError as error:
             raise RequestError(409, f"{error}: it has no relevance maps") from error
         if not isinstance(regions.places, tuple):
@@ -232,9 +236,8 @@ class SearchReplica:
             image = load_image(uri)
             return image_bytes(image, "JPEG", quality=90) if is_full else thumbnail(image)
         except (ImageError, StorageError) as error:
-            # The message may name a path or an address.
             shown = "; this is the gallery's thumbnail of it" if is_full and image_id in self._model.thumbnails else ""
-            raise RequestError(404, f"the image of this id cannot be read on this machine{shown}") from error
+            raise RequestError(404, f"{_UNREADABLE}{shown}") from error
 
 
 class _Together:

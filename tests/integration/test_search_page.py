@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -143,6 +144,36 @@ def test_a_value_of_a_hit_leaves_images_that_have_it_on_a_phone_too(page: Page, 
         expect(page.locator("#where")).to_have_value("(by = 'you' or by is null) and by = 'you'")
         require_shown(page, IMAGES // 2)
         page.set_viewport_size({"width": 1280, "height": 720})
+
+
+def test_a_value_that_a_click_cannot_find_is_not_offered(page: Page, replica: SearchReplica) -> None:
+    """A null in a list stopped the script, and JavaScript rounds a long number to one that no image has."""
+    gallery = replica._model.gallery
+    at = datetime.datetime(2024, 5, 31, 12, 0, 0, 5_000)
+    columns = pa.table(
+        {
+            "image": [record.image_id for record in gallery.records],
+            "tags": [["sea", None]] + [["dog"]] * (IMAGES - 1),
+            "number": [2**53 + 1] + [3] * (IMAGES - 1),
+            "at": pa.array([at] + [None] * (IMAGES - 1), pa.timestamp("ms")),
+        }
+    )
+    model = dataclasses.replace(replica._model, gallery=dataclasses.replace(gallery, columns=columns))
+    problems = browser.problems_of(page)
+    with pytest.MonkeyPatch.context() as patch, served(replica) as address:
+        patch.setattr(replica, "_model", model)
+        page.goto(f"{address}/#text=a+ring")
+        require_shown(page, IMAGES)
+        expect(page.locator("#results button", has_text="tags: null")).to_have_count(0)
+        expect(page.locator("#results button", has_text="number: 90071")).to_be_disabled()
+        page.locator("#results button", has_text="number: 3").first.click()
+        require_shown(page, IMAGES - 1)
+        for value in ("tags: sea", "at: 2024-05-31 12:00:00.005"):
+            page.goto(f"{address}/#text=a+ring")
+            require_shown(page, IMAGES)
+            page.locator("#results button", has_text=value).click()
+            require_shown(page, 1)
+        assert problems == []
 
 
 def test_text_is_never_markup(page: Page, replica: SearchReplica) -> None:

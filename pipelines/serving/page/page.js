@@ -127,8 +127,10 @@ function caption(result) {
 
 // The columns of an image; a click on a value leaves images that have it too.
 function columns(result) {
-  const values = Object.entries(result.columns).flatMap(([name, value]) => [value].flat().map((each) => {
+  const values = Object.entries(result.columns).flatMap(([name, value]) => [value].flat().flatMap((each) => {
+    if (each === null) return []; // in a list
     const button = make("button", { type: "button", textContent: `${name}: ${each}`, title: "only images with this" });
+    button.disabled = Number.isInteger(each) && !Number.isSafeInteger(each); // JavaScript has rounded it
     button.onclick = () => {
       const { where: _, ...query } = asked();
       const before = element("where").value.trim();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,10 +16,13 @@ from pipelines.evaluation import named_models
 from pipelines.evaluation.commands import evaluate_main
 from pipelines.evaluation.named_models import NamedModel, compare_models, evaluate_model, evaluate_models
 from pipelines.inference.feature_check import write_feature_key
+from pipelines.inference.learned_values import write_learned_values
 from pipelines.inference.text_embedder import TextEmbedder
+from pipelines.retrieval.correction import Correction
 from pipelines.runtime.stage import StageError
 from tests.dual_encoders import write_dual_encoder
 from vse_core.models import load_model
+from vse_core.models.model import WEIGHTS
 
 
 @pytest.fixture
@@ -32,6 +36,35 @@ def test_a_model_of_other_features_is_refused_before_any_work(named: NamedModel)
     with pytest.raises(StageError, match="gives it 'grid'"):
         evaluate_model(named)
     assert [path.name for path in named.config.work_dir.iterdir()] == ["reads.json"]
+
+
+def test_a_stored_correction_tells_evaluations_of_the_same_weights_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only if nothing else would correct hubs: what other evaluations are known by stays as it was."""
+    for name in ("require_features", "done_once"):
+        monkeypatch.setattr(named_models, name, lambda *_: None)
+    monkeypatch.setattr(named_models, "saved_kind", lambda _: "vse_c")
+    monkeypatch.setattr(named_models, "run_stages", lambda *_: {"extract": SimpleNamespace(fingerprint="f")})
+    model = tmp_path / "bundle" / "model"
+    model.mkdir(parents=True)
+    (model / WEIGHTS).write_bytes(b"weights")
+
+    def evaluated(*overrides: str) -> Path:
+        config = load_config(None, [f"work_dir={tmp_path}", *overrides])
+        return evaluate_model(NamedModel("a", config, model)).directory
+
+    off = "evaluation.hub_correction=false"
+    uncorrected, switched_off = evaluated(), evaluated(off)
+    found = {uncorrected}
+    for temperature in (0.1, 0.2):
+        correction = Correction(torch.rand(2, 1, 4), torch.rand(2, 4), temperature, "chosen on the split dev")
+        correction.save(model.parent / "correction")
+        found.add(evaluated())
+    assert len(found) == 3
+    assert evaluated(off) == switched_off
+    write_learned_values(model, {"logit_scale": 3.0})
+    assert evaluated() == uncorrected
 
 
 def test_protocols_must_agree(named: NamedModel) -> None:

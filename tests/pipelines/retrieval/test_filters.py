@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -76,6 +79,9 @@ NUMBERS_AND_TIMES = pa.table(
         ("whole in (3, 2.5)", [1]),
         ("whole = 9007199254740993", [0]),
         ("unsigned > 5", [0, 3]),
+        ("unsigned > -1", [0, 1, 3]),
+        ("unsigned = 9223372036854775813", [0]),
+        ("whole < 1e300", [0, 1, 3]),
         ("small = 5e-7 or small = 1E+3", [0, 1]),
         ("lists contains 1.5", []),
         ("lists contains 1152921504606846976", [0]),
@@ -88,6 +94,56 @@ NUMBERS_AND_TIMES = pa.table(
 )
 def test_large_numbers_dates_with_a_zone_and_times_are_compared(condition: str, rows: list[int]) -> None:
     assert [row for row, holds in enumerate(matching_rows(NUMBERS_AND_TIMES, condition)) if holds] == rows
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        ("double > 9007199254740993", [0, 1]),
+        ("lists contains 9007199254740993", [1]),
+        ("decimal = 2", [0]),
+        ("decimal < 9007199254740993", [0, 2]),
+        ("half = 2", [1]),
+        ("half < 1.5 or half > 70000", [0]),
+    ],
+)
+def test_numbers_of_types_that_arrow_does_not_compare(condition: str, rows: list[int]) -> None:
+    """Such a condition ended the searches of other clients too."""
+    table = pa.table(
+        {
+            "double": [math.inf, 1e20, -1.5],
+            "lists": [[math.inf], [1.5, 2.0**53], None],
+            "decimal": pa.array([Decimal(2), None, Decimal("-1.5")], pa.decimal128(38, 30)),
+            "half": pa.array(np.array([1, 2, 3], np.float16)),
+        }
+    )
+    assert [row for row, holds in enumerate(matching_rows(table, condition)) if holds] == rows
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Zurich"])
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize("microsecond", [0, 5_000, 250_000])
+def test_a_time_as_python_writes_it_is_found(unit: str, zone: str | None, microsecond: int) -> None:
+    table = pa.table({"at": pa.array([DATE(2024, 5, 31, 12, 0, 0, microsecond), None], pa.timestamp(unit, zone))})
+    for text in (str(table["at"][0].as_py()), f"2024-05-31 12:00:00.{microsecond:06}"):
+        assert matching_rows(table, f"at = '{text}'").tolist() == [True, False]
+    if microsecond:
+        assert not matching_rows(table, "at = '2024-05-31 12:00:00.000000'").any()
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
+def test_a_number_is_compared_in_the_type_of_a_column(kind: pa.DataType) -> None:
+    scores = pa.array([0.1, 0.2, 70.0, None]).cast(kind)
+    table = pa.table({"score": scores, "list": pa.ListArray.from_arrays([0, 1, 2, 3, 4], scores)})
+    for condition, rows in {
+        "score = 0.1": [0],
+        "score <= 0.1": [0],
+        "score > 0.1": [1, 2],
+        "score in (0.2, 70)": [1, 2],
+        "list contains 0.1": [0],
+        "score < 99999999999999999999": [0, 1, 2],
+    }.items():
+        assert [row for row, holds in enumerate(matching_rows(table, condition)) if holds] == rows, condition
 
 
 @given(st.recursive(

@@ -65,6 +65,17 @@ def test_columns_of_a_table_come_with_the_images(tmp_path: Path) -> None:
     assert with_columns(small_gallery(), bare).columns is None
 
 
+def test_a_further_column_named_image_is_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It took the place of the ids, and the images lost all columns."""
+    (tmp_path / "t.csv").write_text("file,image,caption,year\na,1,x,2020\nb,2,y,2021\n")
+    options = {"image_column": "file", "tables": {"dev": str(tmp_path / "t.csv")}}
+    dataset = TableDataset.model_validate({"format": "table", **options})
+    gallery = with_columns(small_gallery(), dataset)
+    assert gallery.columns is not None
+    assert gallery.columns.to_pydict() == {"image": ["a", "b"], "year": [2020, 2021]}
+    assert "columns left out of the gallery, as no condition can name their values: image\n" in capsys.readouterr().out
+
+
 def test_gallery_refuses_what_does_not_fit() -> None:
     with pytest.raises(GalleryError, match="1 records with 2 captions do not fit 2 image and 3 caption"):
         dataclasses.replace(small_gallery(), records=small_gallery().records[:1])

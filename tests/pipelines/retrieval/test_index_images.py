@@ -1,5 +1,6 @@
 """A gallery of images without captions: made, resumed, updated, searched and deleted; Ray is left out."""
 
+import asyncio
 import errno
 import json
 import os
@@ -24,7 +25,7 @@ from pipelines.retrieval.index import main
 from pipelines.retrieval.options import gallery_folder
 from pipelines.retrieval.search_model import SearchError, SearchModel, load_search_model
 from pipelines.runtime.cli import guarded
-from pipelines.serving.replica import SearchReplica
+from pipelines.serving.replica import Search, SearchReplica
 from pipelines.serving.request_error import RequestError
 from preprocessing.features import images
 from preprocessing.features.images import load_image, thumbnail
@@ -453,6 +454,16 @@ def test_thumbnails_are_shown_though_the_images_are_away(bundle: Path, photos: P
     model.thumbnails["b.png"].unlink()
     with pytest.raises(RequestError, match="cannot be read"):
         replica._image("b.png")
+
+
+def test_answers_of_a_service_name_the_version_of_its_gallery(bundle: Path, photos: Path) -> None:
+    index("--model", str(bundle), "--images", str(photos))
+    (version,) = (path.name for path in gallery_folder("holiday").glob("0*"))
+    replica = SearchReplica(str(gallery_folder("holiday")), "unused")
+    (answer,) = replica._search_texts([Search("a red ring", 1, "images")])
+    assert isinstance(answer, dict)
+    assert answer["model"] == asyncio.run(replica.facts())["model"] == f"holiday/{version}"
+    assert replica._served == {"model": str(bundle), "gallery": "holiday", "gallery_version": version}
 
 
 @pytest.mark.parametrize(
