@@ -29,8 +29,9 @@ from vse_core.digests import DigestError
 from vse_core.evaluation.calibration import hit_confidence
 from vse_core.evaluation.nearest import best_pair_similarities
 
-# Items that stand for the others of a large gallery when confidences are found.
-_SAMPLE = 5_000
+# The nearest items, on which confidences mostly depend, and a sample that stands for the others of a large gallery.
+# A search of a graph has at least this number of candidates (faiss_index), so that with one view it takes no longer.
+_NEAREST, _SAMPLE = 64, 5_000
 
 
 class SearchError(StageError):
@@ -71,16 +72,19 @@ class HitConfidence:
                 found[target] = cls(of_target, chosen_S, vectors_SKW, calibration.temperature, relevant)
         return found
 
-    def of_hits(self, queries_QVD: Tensor, nearest: Sequence[Found]) -> list[list[float]]:
-        """Return the confidence of each hit of each query; items that are not hits are counted by the sample's."""
+    def of_hits(self, queries_QVD: Tensor, hits: Sequence[Found], nearest: Sequence[Found]) -> list[list[float]]:
+        """Return the confidence of each hit of each query.
+
+        `nearest` are the nearest of all items, whichever are hits; the other items are counted by the sample's.
+        """
         scores_QS = best_pair_similarities(self.index.kept_queries(queries_QVD), self.vectors_SKW)
         confidences = []
-        for found, scores_S in zip(nearest, scores_QS, strict=True):
-            scores_k = torch.from_numpy(found.scores)
-            others_S = ~torch.isin(self.indices_S, torch.from_numpy(found.indices))
-            log_total = (scores_k / self.temperature).logsumexp(0)
+        for found, near, scores_S in zip(hits, nearest, scores_QS, strict=True):
+            scores_k, near_scores = torch.from_numpy(found.scores), torch.from_numpy(near.scores)
+            others_S = ~torch.isin(self.indices_S, torch.from_numpy(near.indices))
+            log_total = (near_scores / self.temperature).logsumexp(0)
             if others_S.any():
-                each = (self.index.facts.items - len(scores_k)) / int(others_S.sum())
+                each = (self.index.facts.items - len(near_scores)) / int(others_S.sum())
                 log_others = (scores_S[others_S] / self.temperature).logsumexp(0) + math.log(each)
                 log_total = torch.logaddexp(log_total, log_others)
             confidences.append(hit_confidence(scores_k, log_total, self.temperature, self.relevant).tolist())
@@ -141,11 +145,14 @@ class SearchModel:
         """
         among = self.matching(where, target) if where else None
         is_between_kinds = (kind == "text") == (target == "images")
-        nearest = getattr(self.index, target).search(queries_QVD, k, among, is_corrected=is_between_kinds)
         confidence = self.confidence.get(target) if is_between_kinds else None
         if confidence is None and min_confidence:
             missing = ": the model has no bank of training captions" if is_between_kinds else ""
             raise SearchError(f"hits have no confidence when {target} are searched with {kind}s{missing}")
+        index: ItemIndex = getattr(self.index, target)
+        depth = k if confidence is None else max(k, _NEAREST)
+        candidates = index.search(queries_QVD, depth, among, is_corrected=is_between_kinds)
+        nearest = [Found(found.scores[:k], found.indices[:k]) for found in candidates]
         biases = self.gallery.biases
         if biases is None or not is_between_kinds:
             cosines = [found.scores for found in nearest]
@@ -158,9 +165,10 @@ class SearchModel:
         ]
         if confidence is None:
             return hits
+        of_all = candidates if among is None else index.search(queries_QVD, _NEAREST)
         return [
             [replace(hit, confidence=value) for hit, value in zip(*each, strict=True) if value >= min_confidence]
-            for each in zip(hits, confidence.of_hits(queries_QVD, nearest), strict=True)
+            for each in zip(hits, confidence.of_hits(queries_QVD, nearest, of_all), strict=True)
         ]
 
     def matching(self, where: str, target: Target = "images") -> Among:
