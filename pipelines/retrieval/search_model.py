@@ -11,6 +11,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
+from pyarrow.parquet import ParquetFile
 from torch import Tensor
 
 from pipelines.inference.embedder import Embedder, QueryError
@@ -20,7 +21,7 @@ from pipelines.retrieval.faiss_index import Among, Found, GalleryIndex, ItemInde
 from pipelines.retrieval.filters import FilterError, matching_rows
 from pipelines.retrieval.gallery import Gallery, GalleryError
 from pipelines.retrieval.hits import Hit, as_hits
-from pipelines.retrieval.image_gallery import load_image_gallery, read_state
+from pipelines.retrieval.image_gallery import load_image_gallery, read_state, read_vectors
 from pipelines.retrieval.options import Kind, Target
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError
@@ -95,8 +96,8 @@ class HitConfidence:
 class SearchModel:
     """A model with its gallery and index.
 
-    `thumbnails` are small JPEG files of the images by id, which a gallery of somebody's own images has. `confidence` is
-    by the kind of the hits.
+    `thumbnails` are small JPEG files of the images by id, which a gallery of somebody's own images has, as it has the
+    table of their vectors (`stored`). `confidence` is by the kind of the hits.
     """
 
     name: str
@@ -106,6 +107,7 @@ class SearchModel:
     thumbnails: Mapping[str, Path] = field(default_factory=dict)
     correction: Correction | None = None
     confidence: Mapping[Target, HitConfidence] = field(default_factory=dict)
+    stored: ParquetFile | None = None
 
     def target_of(self, kind: Kind, wanted: Target | None = None) -> Target:
         """Return what a query looks for: what is wanted, else the other kind, or images if there are no captions.
@@ -125,13 +127,14 @@ class SearchModel:
         return self.embedder.embed_texts(queries).unsqueeze(1)
 
     def embed_own(self, image: int) -> Tensor:
-        """Return an image of the gallery as a query (1, V, D); QueryError if it has to be read again and cannot be."""
+        """Return an image of the gallery as a query (1, V, D)."""
         if self.gallery.images_BKD.shape[-1]:
             return self.gallery.images_BKD[[image]]
         index = self.index.images
         if not index.facts.compression:
             return index.kept_items(torch.tensor([image]))[..., : index.facts.dim]
-        return self.embedder.embed_images([self.gallery.records[image].image_uri])
+        assert self.stored is not None
+        return read_vectors(self.stored, image)
 
     def find(
         self, queries_QVD: Tensor, kind: Kind, k: int, target: Target, min_confidence: float = 0, where: str = ""
@@ -236,12 +239,12 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
         correction = Correction.load(bundle / CORRECTION)
         if own_images is not None:
             found = load_image_gallery(Path(reference), own_images, bundle)
-            name, (gallery, index, thumbnails) = reference, found
+            name, (gallery, index, thumbnails, stored) = reference, found
         else:
-            gallery, thumbnails = Gallery.load(bundle / "gallery"), {}
+            gallery, thumbnails, stored = Gallery.load(bundle / "gallery"), {}, None
             index = GalleryIndex.load(bundle / "index", index_origin(bundle / "model", bundle / "gallery"))
         confidence = HitConfidence.of(gallery, index, correction)
-        return SearchModel(name, embedder, gallery, index, thumbnails, correction, confidence)
+        return SearchModel(name, embedder, gallery, index, thumbnails, correction, confidence, stored)
     except (FileNotFoundError, ValueError, GalleryError, ExtractorError) as error:
         if own_images is not None and isinstance(error, DigestError):
             again = command("index", "--name", Path(reference).name)

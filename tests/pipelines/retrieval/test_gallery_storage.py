@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from pipelines.retrieval import gallery_storage
+from pipelines.retrieval import gallery_storage, image_gallery
 from pipelines.retrieval.options import gallery_folder
 from pipelines.runtime.lock import exclusive
 from pipelines.schema.fields import default_mirror
@@ -37,6 +37,24 @@ def use(bundle: Path, photos: Path, embedded: list[str], monkeypatch: pytest.Mon
     assert index("--model", str(bundle), "--images", str(photos)) == 0
     embedded.clear()
     return change_to
+
+
+def test_what_is_like_an_image_needs_neither_the_image_nor_the_version_that_an_update_has_replaced(
+    use: Use, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use("first")
+    expected_BKD = holiday().embed([str(photos / name) for name in ids(holiday())], "image")
+    monkeypatch.setattr(image_gallery, "_GROUP", 2)
+    assert index("--compress", "int8") == 0
+    photos.rename(photos.with_name("away"))
+    second = use("second")
+    model = holiday()
+    photos.with_name("away").rename(photos)
+    assert index("--compress", "float16") == 0
+    photos.rename(photos.with_name("away"))
+    assert len(list(second.glob("0*"))) == 1
+    for image in range(3):
+        torch.testing.assert_close(model.embed_own(image), expected_BKD[[image]])
 
 
 def change(photos: Path) -> None:
