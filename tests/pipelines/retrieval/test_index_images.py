@@ -422,12 +422,26 @@ def test_a_gallery_is_deleted_and_the_images_stay(bundle: Path, photos: Path) ->
     assert (photos / "a.jpg").is_file()
 
 
-def test_a_damaged_gallery_is_refused(bundle: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    index("--model", str(bundle), "--images", str(photos))
-    (table,) = gallery_folder("holiday").glob("0*/images.parquet")
-    table.write_bytes(table.read_bytes()[:-1] + b"x")
-    assert index() == 1
-    assert "images.parquet" in capsys.readouterr().err
+@pytest.mark.parametrize("names", [["images.parquet"], ["images.parquet", "metadata.parquet"], ["digests.json"]])
+def test_a_damaged_gallery_is_embedded_again(
+    bundle: Path, photos: Path, embedded: list[str], capsys: pytest.CaptureFixture[str], names: list[str]
+) -> None:
+    assert index("--model", str(bundle), "--images", str(with_columns(photos))) == 0
+    before = vectors()
+    for name in names:
+        (damaged,) = gallery_folder("holiday").glob(f"0*/{name}")
+        damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    with pytest.raises(SearchError, match=rf"{names[0]} is damaged.*: index the images again: .*--name holiday"):
+        holiday()
+    embedded.clear()
+    capsys.readouterr()
+    assert index() == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{names[0]} is damaged" in said
+    assert "the images are embedded again" in said
+    assert embedded == ["a.jpg", "b.png", "inner/c.png"]
+    torch.testing.assert_close(vectors(), before)
+    assert found("year >= 2020") == ["b.png"]
 
 
 def test_captions_of_a_gallery_without_captions_are_refused(bundle: Path, photos: Path) -> None:
