@@ -246,6 +246,8 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
         confidence = HitConfidence.of(gallery, index, correction)
         return SearchModel(name, embedder, gallery, index, thumbnails, correction, confidence, stored)
     except (FileNotFoundError, ValueError, GalleryError, ExtractorError) as error:
+        if own_images is not None and read_state(Path(reference)) != own_images:
+            return load_search_model(reference, tracking_uri)  # an update has replaced the version meanwhile
         if own_images is not None and isinstance(error, DigestError):
             again = command("index", "--name", Path(reference).name)
             raise SearchError(f"{error.reason}: index the images again: {again}") from error

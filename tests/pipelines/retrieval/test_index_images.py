@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from pipelines.inference.embedder import Embedder
-from pipelines.retrieval import gallery_storage, image_gallery, index_images
+from pipelines.retrieval import gallery_storage, image_gallery, index_images, search_model
 from pipelines.retrieval import search as search_command
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.embed_images import embed_files
@@ -442,6 +442,20 @@ def test_a_damaged_gallery_is_embedded_again(
     assert embedded == ["a.jpg", "b.png", "inner/c.png"]
     torch.testing.assert_close(vectors(), before)
     assert found("year >= 2020") == ["b.png"]
+
+
+def test_a_gallery_that_is_updated_while_its_model_loads_is_loaded_as_it_is_then(
+    bundle: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index("--model", str(bundle), "--images", str(photos))
+    load_image("scene://0/7").save(photos / "new.png")
+
+    def load(*parts: Path) -> Embedder:
+        assert index() == 0
+        return Embedder(*parts)
+
+    monkeypatch.setattr(search_model, "Embedder", load)
+    assert "new.png" in ids(holiday())
 
 
 def test_captions_of_a_gallery_without_captions_are_refused(bundle: Path, photos: Path) -> None:
