@@ -145,7 +145,16 @@ def _has_other_columns(folder: Path, found: dict[str, Any], metadata: pa.Table |
     if kept is None:
         return bool(metadata.num_columns > 1)
     is_there = pc.is_in(kept[IMAGE], metadata[IMAGE])
-    return bool(not kept.filter(is_there).equals(rows_of(metadata, kept[IMAGE].filter(is_there))))
+    rows = rows_of(metadata, kept[IMAGE].filter(is_there))
+    return bool(not _comparable(kept.filter(is_there)).equals(_comparable(rows)))
+
+
+def _comparable(columns: pa.Table) -> pa.Table:
+    """Return columns with lists of floats as lists of texts, because NaN is not equal to itself."""
+    for place, field in enumerate(columns.schema):
+        if pa.types.is_nested(field.type) and pa.types.is_floating(field.type.value_type):
+            columns = columns.set_column(place, field.name, columns[place].cast(pa.list_(pa.string())))
+    return columns
 
 
 def _published(folder: Path, state: dict[str, Any]) -> pa.Table | None:

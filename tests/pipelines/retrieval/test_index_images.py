@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pyarrow as pa
+import pyarrow.json
 import pyarrow.parquet
 import pytest
 import torch
@@ -287,6 +288,28 @@ def test_columns_of_any_type_that_do_not_change_leave_a_gallery_up_to_date(
     path.write_text(f"image,value\nb.png,{value}\na.jpg,\n")
     assert index("--model", str(bundle), "--images", str(path)) == 0
     assert found("value is null") == (["a.jpg", "b.png"] if value == "nan" else ["a.jpg"])
+    capsys.readouterr()
+    assert index() == 0
+    assert "up to date" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.timestamp("s"))], ids=str
+)
+def test_lists_that_do_not_change_leave_a_gallery_up_to_date(
+    bundle: Path, photos: Path, kind: pa.DataType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """JSON lines have dates in seconds, which Parquet has not."""
+    if pa.types.is_timestamp(kind.value_type):
+        path = photos / "table.jsonl"
+        path.write_text('{"image": "b.png", "value": ["2020-01-01", null]}\n{"image": "a.jpg"}\n')
+        assert pyarrow.json.read_json(path).schema.field("value").type == kind
+    else:
+        path = photos / "table.parquet"
+        values = pa.array([[1, float("nan"), None], None], kind)
+        pyarrow.parquet.write_table(pa.table({"image": ["b.png", "a.jpg"], "value": values}), path)
+    assert index("--model", str(bundle), "--images", str(path)) == 0
+    assert found("value is null") == ["a.jpg"]
     capsys.readouterr()
     assert index() == 0
     assert "up to date" in capsys.readouterr().out
