@@ -124,9 +124,9 @@ def search_batch(model: SearchModel, queries: Path, output: Path, wanted: Wanted
     """Search with every line of a file: a text, or the path or URI of an image; return a message with their number.
 
     `output` (.parquet, .csv) gets a row for each result: line (from 1), query, rank (from 1), similarity, confidence,
-    item_id, image_uri (of images), caption, and the warning about its query, if any. A line that is empty, not UTF-8,
-    or cannot be embedded is skipped, and listed with its reason in `OUTPUT.skipped.csv`. Both files get their names
-    when they are complete.
+    item_id, image_uri (of images), caption, and the warning about its query, if any. A query without a hit has one row,
+    without rank and item. A line that is empty, not UTF-8, or cannot be embedded is skipped, and listed with its reason
+    in `OUTPUT.skipped.csv`. Both files get their names when they are complete.
     """
     searched = without = 0
     skipped: list[_Query] = []
@@ -140,7 +140,7 @@ def search_batch(model: SearchModel, queries: Path, output: Path, wanted: Wanted
             searched += len(embedded)
             if queries_QVD is not None:
                 write(hits := _table(embedded, model, queries_QVD, wanted))
-                without += len(embedded) - len(hits["line"].unique())
+                without += hits["item_id"].null_count
             bar.update(len(batch))
     reasons = output.with_name(f"{output.name}.skipped.csv")
     message = f"{searched:,} queries searched with{f', {without:,} of them without a hit' if without else ''}: {output}"
@@ -182,9 +182,9 @@ def _table(queries: Sequence[_Query], model: SearchModel, queries_QVD: Tensor, w
     warnings = model.warnings([each.query for each in queries], queries_QVD, wanted.kind)
     found = zip(queries, model.find(queries_QVD, *wanted), warnings, strict=True)
     rows = [
-        {"line": query.line, "query": query.query, "rank": rank, "warning": warning, **asdict(hit)}
+        {"line": query.line, "query": query.query, "warning": warning, **hit}
         for query, hits, warning in found
-        for rank, hit in enumerate(hits, start=1)
+        for hit in [{"rank": rank, **asdict(hit)} for rank, hit in enumerate(hits, start=1)] or [{}]
     ]
     return pa.Table.from_pylist(rows, _RESULTS)
 

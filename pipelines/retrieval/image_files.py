@@ -81,8 +81,8 @@ def read_metadata(address: str, image: str = IMAGE, others: Sequence[str] = ()) 
         unnamed = [field.name for field in further if field.name == IMAGE or not is_plain(field.type)]
         first = {name: row for row, name in reversed(list(enumerate(ids))) if name is not None}
         table = table.take(pa.array(first.values(), pa.int64()))
-        kept = {name: _as_stored(table[name]) for name in table.column_names if name not in (image, *unnamed)}
-        return pa.table({IMAGE: pa.array(first, pa.string()), **kept}), unnamed
+        kept = {name: _without_nan(table[name]) for name in table.column_names if name not in (image, *unnamed)}
+        return _as_stored(pa.table({IMAGE: pa.array(first, pa.string()), **kept})), unnamed
 
 
 def rows_of(metadata: pa.Table, images: Sequence[str] | pa.ChunkedArray) -> pa.Table:
@@ -90,14 +90,17 @@ def rows_of(metadata: pa.Table, images: Sequence[str] | pa.ChunkedArray) -> pa.T
     return metadata.take(pc.index_in(pa.array(images, pa.string()), metadata[IMAGE]))
 
 
-def _as_stored(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column as a Parquet file gives it back, to compare it with the stored one; NaN is a missing value."""
-    kind = column.type
-    if pa.types.is_floating(kind):
-        return pc.if_else(pc.is_nan(column), None, column)
-    if pa.types.is_timestamp(kind) and kind.unit == "s":
-        return column.cast(pa.timestamp("ms", kind.tz))
-    return column.cast(pa.time32("ms")) if kind == pa.time32("s") else column
+def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column in which NaN is a missing value."""
+    return pc.if_else(pc.is_nan(column), None, column) if pa.types.is_floating(column.type) else column
+
+
+def _as_stored(table: pa.Table) -> pa.Table:
+    """Return a table with the types that Parquet gives back, to compare it with the stored one."""
+    buffer = pa.BufferOutputStream()
+    pyarrow.parquet.write_table(table, buffer)
+    with pyarrow.parquet.ParquetFile(buffer.getvalue()) as file:
+        return file.read()
 
 
 def _read(address: str, image: str) -> pa.Table:

@@ -35,6 +35,8 @@ VECTORS = "vectors"
 # The column of what hub correction subtracts; galleries of models without it have none.
 BIAS = "bias"
 PARTS = "parts"
+# Rows of `images.parquet` that are read for the vectors of one of them; 2 MB of 512 dimensions.
+_GROUP = 1_024
 
 
 class Embedded(NamedTuple):
@@ -83,11 +85,11 @@ def write_part(folder: Path, parts: Path, embedded: Embedded) -> pa.Table:
     return table
 
 
-def write_table(path: Path, table: pa.Table) -> None:
-    """Write a table; the file gets its name when it is complete."""
+def write_table(path: Path, table: pa.Table, rows: int | None = None) -> None:
+    """Write a table, in groups of rows; the file gets its name when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_atomic(path) as file:
-        pyarrow.parquet.write_table(table, file)
+        pyarrow.parquet.write_table(table, file, row_group_size=rows)
 
 
 def publish(
@@ -100,7 +102,7 @@ def publish(
     number = int((state["current"] or "0").partition("-")[0]) + 1
     directory = folder / ".making"
     shutil.rmtree(directory, ignore_errors=True)  # of an update that was killed
-    write_table(directory / TABLE, table)
+    write_table(directory / TABLE, table, _GROUP)
     gallery = gallery_of(table)
     compression = state.get("compression") or ""
     index = GalleryIndex.build(gallery.images_BKD, gallery.texts_CD, gallery.biases, compression, bank)
@@ -133,10 +135,11 @@ def load_table(folder: Path, state: dict[str, Any], *, with_vectors: bool = True
 
 def load_image_gallery(
     folder: Path, state: dict[str, Any], bundle: Path
-) -> tuple[Gallery, GalleryIndex, dict[str, Path]]:
-    """Load a gallery, whose vectors are in the index alone, its index, and thumbnails.
+) -> tuple[Gallery, GalleryIndex, dict[str, Path], pyarrow.parquet.ParquetFile]:
+    """Load a gallery without its vectors, its index, thumbnails, and the table of the vectors (`read_vectors`).
 
-    Raises GalleryError if another model has embedded it.
+    The table is open, so that it can be read after an update has removed it. Raises GalleryError if another model has
+    embedded the gallery.
     """
     if state["origin"] != bundle_origin(bundle):
         raise GalleryError(
@@ -146,7 +149,16 @@ def load_image_gallery(
     directory = folder / state["current"]
     table = load_table(folder, state, with_vectors=False)
     index = GalleryIndex.load(directory, _origin(state, directory))
-    return gallery_of(table, read_columns(directory)), index, thumbnails(folder, table)
+    stored = pyarrow.parquet.ParquetFile(directory / TABLE)
+    return gallery_of(table, read_columns(directory)), index, thumbnails(folder, table), stored
+
+
+def read_vectors(stored: pyarrow.parquet.ParquetFile, image: int) -> torch.Tensor:
+    """Return the vectors (1, K, D) of the image in a row of a gallery's table."""
+    groups = [stored.metadata.row_group(group).num_rows for group in range(stored.num_row_groups)]
+    group = int(np.searchsorted(np.cumsum(groups), image, side="right"))
+    vectors_BKD = stored.read_row_group(group, [VECTORS])[VECTORS].combine_chunks().to_numpy_ndarray()
+    return torch.from_numpy(vectors_BKD[[image - sum(groups[:group])]])
 
 
 def image_files(table: pa.Table) -> list[ImageFile]:

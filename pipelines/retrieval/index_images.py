@@ -77,11 +77,11 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
     _require_compressible(state.get("compression"), bundle, bank, len(files))
     metadata = _metadata(folder, images)
     parts = folder / image_gallery.PARTS / fingerprint(state["origin"])[:16]
-    published = image_gallery.load_table(folder, found) if found.get("origin") == state["origin"] else None
+    published = _published(folder, found) if found.get("origin") == state["origin"] else None
     kept, todo, skipped, removed = _plan(folder, published, files, sorted(parts.glob("*.parquet")))
-    is_new = found["current"] is not None and (
+    is_new = published is not None and (
         state.get("compression") != found.get("compression")
-        or (published is not None and not _is_sound(folder / found["current"]))
+        or not _is_sound(folder / found["current"])
         or _has_other_columns(folder, found, metadata)
         or (mirror.address is not None and "-" not in found["current"])  # a version that is not named by its files
     )
@@ -145,7 +145,25 @@ def _has_other_columns(folder: Path, found: dict[str, Any], metadata: pa.Table |
     if kept is None:
         return bool(metadata.num_columns > 1)
     is_there = pc.is_in(kept[IMAGE], metadata[IMAGE])
-    return bool(not kept.filter(is_there).equals(rows_of(metadata, kept[IMAGE].filter(is_there))))
+    rows = rows_of(metadata, kept[IMAGE].filter(is_there))
+    return bool(not _comparable(kept.filter(is_there)).equals(_comparable(rows)))
+
+
+def _comparable(columns: pa.Table) -> pa.Table:
+    """Return columns with lists of floats as lists of texts, because NaN is not equal to itself."""
+    for place, field in enumerate(columns.schema):
+        if pa.types.is_nested(field.type) and pa.types.is_floating(field.type.value_type):
+            columns = columns.set_column(place, field.name, columns[place].cast(pa.list_(pa.string())))
+    return columns
+
+
+def _published(folder: Path, state: dict[str, Any]) -> pa.Table | None:
+    """Return the rows of a gallery; None if they are damaged, which is said."""
+    try:
+        return image_gallery.load_table(folder, state)
+    except DigestError as error:
+        say(f"{error.reason}: the images are embedded again")
+        return None
 
 
 def _is_sound(current: Path) -> bool:

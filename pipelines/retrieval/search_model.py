@@ -11,6 +11,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
+from pyarrow.parquet import ParquetFile
 from torch import Tensor
 
 from pipelines.inference.embedder import Embedder, QueryError
@@ -20,7 +21,7 @@ from pipelines.retrieval.faiss_index import Among, Found, GalleryIndex, ItemInde
 from pipelines.retrieval.filters import FilterError, matching_rows
 from pipelines.retrieval.gallery import Gallery, GalleryError
 from pipelines.retrieval.hits import Hit, as_hits
-from pipelines.retrieval.image_gallery import load_image_gallery, read_state
+from pipelines.retrieval.image_gallery import load_image_gallery, read_state, read_vectors
 from pipelines.retrieval.options import Kind, Target
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError
@@ -29,8 +30,9 @@ from vse_core.digests import DigestError
 from vse_core.evaluation.calibration import hit_confidence
 from vse_core.evaluation.nearest import best_pair_similarities
 
-# Items that stand for the others of a large gallery when confidences are found.
-_SAMPLE = 5_000
+# The nearest items, on which confidences mostly depend, and a sample that stands for the others of a large gallery.
+# A search of a graph has at least this number of candidates (faiss_index), so that with one view it takes no longer.
+_NEAREST, _SAMPLE = 64, 5_000
 
 
 class SearchError(StageError):
@@ -71,16 +73,19 @@ class HitConfidence:
                 found[target] = cls(of_target, chosen_S, vectors_SKW, calibration.temperature, relevant)
         return found
 
-    def of_hits(self, queries_QVD: Tensor, nearest: Sequence[Found]) -> list[list[float]]:
-        """Return the confidence of each hit of each query; items that are not hits are counted by the sample's."""
+    def of_hits(self, queries_QVD: Tensor, hits: Sequence[Found], nearest: Sequence[Found]) -> list[list[float]]:
+        """Return the confidence of each hit of each query.
+
+        `nearest` are the nearest of all items, whichever are hits; the other items are counted by the sample's.
+        """
         scores_QS = best_pair_similarities(self.index.kept_queries(queries_QVD), self.vectors_SKW)
         confidences = []
-        for found, scores_S in zip(nearest, scores_QS, strict=True):
-            scores_k = torch.from_numpy(found.scores)
-            others_S = ~torch.isin(self.indices_S, torch.from_numpy(found.indices))
-            log_total = (scores_k / self.temperature).logsumexp(0)
+        for found, near, scores_S in zip(hits, nearest, scores_QS, strict=True):
+            scores_k, near_scores = torch.from_numpy(found.scores), torch.from_numpy(near.scores)
+            others_S = ~torch.isin(self.indices_S, torch.from_numpy(near.indices))
+            log_total = (near_scores / self.temperature).logsumexp(0)
             if others_S.any():
-                each = (self.index.facts.items - len(scores_k)) / int(others_S.sum())
+                each = (self.index.facts.items - len(near_scores)) / int(others_S.sum())
                 log_others = (scores_S[others_S] / self.temperature).logsumexp(0) + math.log(each)
                 log_total = torch.logaddexp(log_total, log_others)
             confidences.append(hit_confidence(scores_k, log_total, self.temperature, self.relevant).tolist())
@@ -91,8 +96,8 @@ class HitConfidence:
 class SearchModel:
     """A model with its gallery and index.
 
-    `thumbnails` are small JPEG files of the images by id, which a gallery of somebody's own images has. `confidence` is
-    by the kind of the hits.
+    `thumbnails` are small JPEG files of the images by id, which a gallery of somebody's own images has, as it has the
+    table of their vectors (`stored`). `confidence` is by the kind of the hits.
     """
 
     name: str
@@ -102,6 +107,7 @@ class SearchModel:
     thumbnails: Mapping[str, Path] = field(default_factory=dict)
     correction: Correction | None = None
     confidence: Mapping[Target, HitConfidence] = field(default_factory=dict)
+    stored: ParquetFile | None = None
 
     def target_of(self, kind: Kind, wanted: Target | None = None) -> Target:
         """Return what a query looks for: what is wanted, else the other kind, or images if there are no captions.
@@ -121,13 +127,14 @@ class SearchModel:
         return self.embedder.embed_texts(queries).unsqueeze(1)
 
     def embed_own(self, image: int) -> Tensor:
-        """Return an image of the gallery as a query (1, V, D); QueryError if it has to be read again and cannot be."""
+        """Return an image of the gallery as a query (1, V, D)."""
         if self.gallery.images_BKD.shape[-1]:
             return self.gallery.images_BKD[[image]]
         index = self.index.images
         if not index.facts.compression:
             return index.kept_items(torch.tensor([image]))[..., : index.facts.dim]
-        return self.embedder.embed_images([self.gallery.records[image].image_uri])
+        assert self.stored is not None
+        return read_vectors(self.stored, image)
 
     def find(
         self, queries_QVD: Tensor, kind: Kind, k: int, target: Target, min_confidence: float = 0, where: str = ""
@@ -141,11 +148,14 @@ class SearchModel:
         """
         among = self.matching(where, target) if where else None
         is_between_kinds = (kind == "text") == (target == "images")
-        nearest = getattr(self.index, target).search(queries_QVD, k, among, is_corrected=is_between_kinds)
         confidence = self.confidence.get(target) if is_between_kinds else None
         if confidence is None and min_confidence:
             missing = ": the model has no bank of training captions" if is_between_kinds else ""
             raise SearchError(f"hits have no confidence when {target} are searched with {kind}s{missing}")
+        index: ItemIndex = getattr(self.index, target)
+        depth = k if confidence is None else max(k, _NEAREST)
+        candidates = index.search(queries_QVD, depth, among, is_corrected=is_between_kinds)
+        nearest = [Found(found.scores[:k], found.indices[:k]) for found in candidates]
         biases = self.gallery.biases
         if biases is None or not is_between_kinds:
             cosines = [found.scores for found in nearest]
@@ -158,9 +168,10 @@ class SearchModel:
         ]
         if confidence is None:
             return hits
+        of_all = candidates if among is None else index.search(queries_QVD, _NEAREST)
         return [
             [replace(hit, confidence=value) for hit, value in zip(*each, strict=True) if value >= min_confidence]
-            for each in zip(hits, confidence.of_hits(queries_QVD, nearest), strict=True)
+            for each in zip(hits, confidence.of_hits(queries_QVD, nearest, of_all), strict=True)
         ]
 
     def matching(self, where: str, target: Target = "images") -> Among:
@@ -228,13 +239,15 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
         correction = Correction.load(bundle / CORRECTION)
         if own_images is not None:
             found = load_image_gallery(Path(reference), own_images, bundle)
-            name, (gallery, index, thumbnails) = reference, found
+            name, (gallery, index, thumbnails, stored) = reference, found
         else:
-            gallery, thumbnails = Gallery.load(bundle / "gallery"), {}
+            gallery, thumbnails, stored = Gallery.load(bundle / "gallery"), {}, None
             index = GalleryIndex.load(bundle / "index", index_origin(bundle / "model", bundle / "gallery"))
         confidence = HitConfidence.of(gallery, index, correction)
-        return SearchModel(name, embedder, gallery, index, thumbnails, correction, confidence)
+        return SearchModel(name, embedder, gallery, index, thumbnails, correction, confidence, stored)
     except (FileNotFoundError, ValueError, GalleryError, ExtractorError) as error:
+        if own_images is not None and read_state(Path(reference)) != own_images:
+            return load_search_model(reference, tracking_uri)  # an update has replaced the version meanwhile
         if own_images is not None and isinstance(error, DigestError):
             again = command("index", "--name", Path(reference).name)
             raise SearchError(f"{error.reason}: index the images again: {again}") from error

@@ -109,12 +109,19 @@ def test_images_that_cannot_be_read_are_skipped(model: SearchModel, tmp_path: Pa
     assert [row["reason"][:12] for row in rows(reasons)] == ["not an image", "no such file"]
 
 
-def test_queries_without_a_hit_are_counted(model: SearchModel, tmp_path: Path) -> None:
-    queries, output = tmp_path / "queries.txt", tmp_path / "results.parquet"
-    queries.write_text("a ring\na star\n")
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_queries_without_a_hit_are_counted_and_keep_their_warnings(
+    model: SearchModel, tmp_path: Path, suffix: str
+) -> None:
+    queries, output = tmp_path / "queries.txt", tmp_path / f"results{suffix}"
+    queries.write_text("a ring\na zyzzyva\n")
     message = answer.search_batch(model, queries, output, Wanted("text", 1, "images", where="image is null"))
     assert message == f"2 queries searched with, 2 of them without a hit: {output}"
-    assert rows(output) == []
+    warning = "Words that the model has not learned: zyzzyva."
+    found = [(int(str(row["line"])), row["query"], row["warning"]) for row in rows(output)]
+    assert found == [(1, "a ring", ""), (2, "a zyzzyva", warning)]
+    others = ("rank", "similarity", "confidence", "item_id", "image_uri", "caption")
+    assert {row[name] or None for row in rows(output) for name in others} == {None}
 
 
 def test_a_batch_that_fails_leaves_the_old_results(

@@ -10,13 +10,14 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pyarrow as pa
+import pyarrow.json
 import pyarrow.parquet
 import pytest
 import torch
 from PIL import Image
 
 from pipelines.inference.embedder import Embedder
-from pipelines.retrieval import gallery_storage, image_gallery, index_images
+from pipelines.retrieval import gallery_storage, image_gallery, index_images, search_model
 from pipelines.retrieval import search as search_command
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.embed_images import embed_files
@@ -293,6 +294,28 @@ def test_columns_of_any_type_that_do_not_change_leave_a_gallery_up_to_date(
     assert "up to date" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.timestamp("s"))], ids=str
+)
+def test_lists_that_do_not_change_leave_a_gallery_up_to_date(
+    bundle: Path, photos: Path, kind: pa.DataType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """JSON lines have dates in seconds, which Parquet has not."""
+    if pa.types.is_timestamp(kind.value_type):
+        path = photos / "table.jsonl"
+        path.write_text('{"image": "b.png", "value": ["2020-01-01", null]}\n{"image": "a.jpg"}\n')
+        assert pyarrow.json.read_json(path).schema.field("value").type == kind
+    else:
+        path = photos / "table.parquet"
+        values = pa.array([[1, float("nan"), None], None], kind)
+        pyarrow.parquet.write_table(pa.table({"image": ["b.png", "a.jpg"], "value": values}), path)
+    assert index("--model", str(bundle), "--images", str(path)) == 0
+    assert found("value is null") == ["a.jpg"]
+    capsys.readouterr()
+    assert index() == 0
+    assert "up to date" in capsys.readouterr().out
+
+
 def test_the_search_command_chooses_by_a_condition(
     bundle: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -423,12 +446,40 @@ def test_a_gallery_is_deleted_and_the_images_stay(bundle: Path, photos: Path) ->
     assert (photos / "a.jpg").is_file()
 
 
-def test_a_damaged_gallery_is_refused(bundle: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("names", [["images.parquet"], ["images.parquet", "metadata.parquet"], ["digests.json"]])
+def test_a_damaged_gallery_is_embedded_again(
+    bundle: Path, photos: Path, embedded: list[str], capsys: pytest.CaptureFixture[str], names: list[str]
+) -> None:
+    assert index("--model", str(bundle), "--images", str(with_columns(photos))) == 0
+    before = vectors()
+    for name in names:
+        (damaged,) = gallery_folder("holiday").glob(f"0*/{name}")
+        damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    with pytest.raises(SearchError, match=rf"{names[0]} is damaged.*: index the images again: .*--name holiday"):
+        holiday()
+    embedded.clear()
+    capsys.readouterr()
+    assert index() == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{names[0]} is damaged" in said
+    assert "the images are embedded again" in said
+    assert embedded == ["a.jpg", "b.png", "inner/c.png"]
+    torch.testing.assert_close(vectors(), before)
+    assert found("year >= 2020") == ["b.png"]
+
+
+def test_a_gallery_that_is_updated_while_its_model_loads_is_loaded_as_it_is_then(
+    bundle: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     index("--model", str(bundle), "--images", str(photos))
-    (table,) = gallery_folder("holiday").glob("0*/images.parquet")
-    table.write_bytes(table.read_bytes()[:-1] + b"x")
-    assert index() == 1
-    assert "images.parquet" in capsys.readouterr().err
+    load_image("scene://0/7").save(photos / "new.png")
+
+    def load(*parts: Path) -> Embedder:
+        assert index() == 0
+        return Embedder(*parts)
+
+    monkeypatch.setattr(search_model, "Embedder", load)
+    assert "new.png" in ids(holiday())
 
 
 def test_captions_of_a_gallery_without_captions_are_refused(bundle: Path, photos: Path) -> None:
