@@ -149,12 +149,9 @@ class SearchReplica:
         return self._found(queries_QVD, "text", queries)
 
     def _search_like(self, image_id: str, k: int, where: str) -> Answer:
-        place = self._place(image_id)
-        try:
-            query_1VD = self._model.embed_own(place)
-        except QueryError as error:
-            raise RequestError(404, _UNREADABLE) from error
-        (answer,) = self._found(query_1VD, "image", [Search(image_id, k + 1, "images", where=where)])
+        (answer,) = self._found(
+            self._model.embed_own(self._place(image_id)), "image", [Search(image_id, k + 1, "images", where=where)]
+        )
         if isinstance(answer, dict):
             others = [result for result in answer["results"] if result["id"] != image_id]
             answer |= {"results": others[:k], "warning": ""}
