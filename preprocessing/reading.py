@@ -1,5 +1,6 @@
 """Files that others wrote: JSON within bounds, and one error for whatever a library raises on a damaged file."""
 
+import errno
 import json
 import math
 import re
@@ -11,6 +12,8 @@ from typing import Any, NoReturn
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 _LARGEST_INTEGER = 2**63
 _OURS = ("preprocessing.", "pipelines.", "vse_core.")
+# Errors of the operating system that are no fault of the file.
+_OF_MACHINE = {errno.EACCES, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
 
 
 @contextmanager
@@ -33,6 +36,13 @@ def damage_as(failure: type[Exception], what: str, remedy: str) -> Iterator[None
             short = f"memory ran out ({reason(error)}): free some and try again; if it happens again: "
             raise failure(f"{short}{what}; {remedy}") from error
         raise failure(f"{what} ({reason(error)}); {remedy}") from error
+
+
+def is_of_machine(error: BaseException) -> bool:
+    """Return whether an error, or a cause of it, is no fault of a file: memory, permissions or the disk failed."""
+    if memory_ran_out(error) or (isinstance(error, OSError) and error.errno in _OF_MACHINE):
+        return True
+    return error.__cause__ is not None and is_of_machine(error.__cause__)
 
 
 def memory_ran_out(error: BaseException) -> bool:

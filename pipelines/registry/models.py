@@ -133,6 +133,11 @@ def aliases_of(name: str, tracking_uri: str) -> dict[str, int]:
     return {alias: int(version) for alias, version in client.get_registered_model(name).aliases.items()}
 
 
+def versions_of(name: str, tracking_uri: str) -> set[int]:
+    """Return the versions of a registered model; none if it does not exist."""
+    return {int(version.version) for version in _versions(registry_client(tracking_uri), name)}
+
+
 def tags_of(name: str, version: int, tracking_uri: str) -> dict[str, str]:
     """Return the tags of a version."""
     tags: dict[str, str] = registry_client(tracking_uri).get_model_version(name, str(version)).tags

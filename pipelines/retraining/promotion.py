@@ -9,6 +9,7 @@ from pipelines.evaluation.commands import check_named
 from pipelines.registry.models import CHALLENGER, CHAMPION, aliases_of, current_version, registry_client, tags_of
 from pipelines.runtime.cli import console, make_parser, say
 from pipelines.runtime.stage import StageError, StageReport, manifest_in
+from preprocessing.reading import is_of_machine
 from vse_core.digests import DigestError
 
 NAME = "promote"
@@ -54,12 +55,14 @@ def promote(
 
     `guards` says by how much a metric may fall; `compare` takes two references, the challenger's first, which is by
     default the alias "challenger"; `measure` takes a challenger without a champion to be compared with, which has to be
-    better than chance. A champion that cannot be loaded counts as none. Raises StageError if there is no such
+    better than chance. A champion that cannot be loaded counts as none, and one that is replaced in the meantime is
+    compared with as well. Raises StageError if there is no such
     challenger, it cannot be loaded, it does not fit the features, or a guarded metric is unknown.
     """
     challenger = challenger_of(name, reference, uri)
     _require_loadable(name, challenger, uri)
-    champion, reason = aliases_of(name, uri).get(CHAMPION), "the first model: there was no champion"
+    before, reason = aliases_of(name, uri).get(CHAMPION), "the first model: there was no champion"
+    champion = before
     if champion not in (None, challenger) and (problem := unreadable(f"{name}/{champion}", uri)):
         reason = f"the champion, version {champion}, cannot be loaded and counts as none: {problem}"
         console(stderr=True).print(f"{name}: {reason}", soft_wrap=True)
@@ -70,6 +73,8 @@ def promote(
         return Decision(False, challenger, champion, "it is the champion already")
     else:
         decision = _contest(compare(f"{name}/{challenger}", f"{name}/{champion}"), guards, challenger, champion)
+    if aliases_of(name, uri).get(CHAMPION) != before:  # somebody rolled back while they were compared
+        return promote(name, uri, guards, compare, measure, f"{name}/{challenger}")
     client = registry_client(uri)
     client.set_model_version_tag(name, str(challenger), DECISION_TAG, decision.reason)
     if decision.promoted:
@@ -92,12 +97,17 @@ def challenger_of(name: str, reference: str | None, uri: str) -> int:
 
 
 def unreadable(reference: str, uri: str) -> str | None:
-    """Return why search and the service cannot load a registered model, if so; RegistryError if there is none."""
+    """Return why search and the service cannot load a registered model, if so; RegistryError if there is none.
+
+    Raises SearchError if it is no fault of the model: memory ran out, say.
+    """
     from pipelines.retrieval.search_model import SearchError, load_search_model  # torch and FAISS
 
     try:
         load_search_model(reference, uri)
     except (DigestError, SearchError) as error:
+        if is_of_machine(error):
+            raise
         return str(error)
     return None
 

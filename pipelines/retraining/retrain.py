@@ -5,11 +5,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pipelines.config import PipelineConfig, load_config
-from pipelines.registry.models import CHAMPION, aliases_of, find_model
+from pipelines.registry.models import CHAMPION, aliases_of, find_model, versions_of
 from pipelines.retention.choice import Rules
 from pipelines.retention.prune import prune
 from pipelines.retraining.journal import START, Journal, now
@@ -141,7 +142,7 @@ def _train_and_judge(
         for split, manifest in manifests.items():
             journal.keep_data(identity, split, manifest)
         tracker.set_tags({"vse.new": _changes(growth)})
-        start = journal.once(identity, START, lambda: _starting_model(config))
+        start = journal.once(identity, START, lambda: _starting_model(config), partial(_is_there, config))
         plans = run_stages(config, ["extract"], within=tracker.run_id)
         changed = manifests[config.dataset.train_split].new_images
         new = NewPairs(config, journal, identity, last, plans["extract"].outputs, changed)
@@ -207,6 +208,12 @@ def _starting_model(config: PipelineConfig) -> dict[str, Any]:
         console(stderr=True).print(told, soft_wrap=True)
         champion = None
     return {"champion": champion, "version": champion if config.retrain.start == "champion" else None}
+
+
+def _is_there(config: PipelineConfig, start: dict[str, Any]) -> bool:
+    """Return whether what `_starting_model` gave is still registered, if the data is again what it was long ago."""
+    versions = versions_of(config.registered_model, config.tracking_uri)
+    return {start.get("champion"), start["version"]} - {None} <= versions
 
 
 def _audited(new: NewPairs, start: dict[str, Any], tracker: Tracker) -> dict[str, Any] | None:

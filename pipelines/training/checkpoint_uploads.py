@@ -5,6 +5,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipelines.runtime.stage import MANIFEST
 from pipelines.training.loss_log import LOSSES
 from preprocessing.storage.mirror import CONTENTS, Mirror
 
@@ -80,6 +81,10 @@ class CheckpointUploads:
         if (self._directory / LOSSES).exists():
             self._mirror.push_snapshot(self._directory / LOSSES)
         stored = self._mirror.stored(self._directory)
+        if MANIFEST in stored:
+            # This machine was cut off for so long that another one took the run over, and the manifest names its model.
+            log.warning("another process has finished this training: nothing more of this one is uploaded")
+            return
         for folder in folders:
             if folder in self._written or f"{self._name(folder)}/{CONTENTS}" not in stored:
                 self._mirror.push_folder(folder)

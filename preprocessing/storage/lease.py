@@ -53,8 +53,7 @@ class Holder(BaseModel):
     def of_this_process(cls) -> Self:
         """Return this process; the token stands for the kernel if the system has no name for it."""
         pid, token = os.getpid(), secrets.token_hex(16)
-        kernel = _line("/proc/sys/kernel/random/boot_id") or token
-        here = {"host": socket.gethostname(), "kernel": kernel, "processes": _processes()}
+        here = {"host": socket.gethostname(), "kernel": _kernel() or token, "processes": _processes()}
         return cls(**here, pid=pid, began=_began(pid), since=time.time(), token=token)
 
     @classmethod
@@ -66,8 +65,11 @@ class Holder(BaseModel):
             return cls()
 
     def may_live(self) -> bool:
-        """Return whether it may still hold the lock: not if it was a process of this machine that has ended."""
-        is_here = (self.host, self.processes) == (socket.gethostname(), _processes())
+        """Return whether it may still hold the lock: not if it was a process of this machine that has ended.
+
+        Machines may have one host name; what only names the kernel since its start tells them apart.
+        """
+        is_here = (self.host, self.kernel, self.processes) == (socket.gethostname(), _kernel(), _processes())
         return bool(self.token) and not (is_here and _began(self.pid) != self.began)
 
     def __str__(self) -> str:
@@ -77,6 +79,11 @@ class Holder(BaseModel):
         began = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(self.since))
         minutes = max(0.0, time.time() - self.since) / 60
         return f"process {self.pid} on {self.host}, since {began} ({minutes:.0f} minutes)"
+
+
+def _kernel() -> str:
+    """Return the name of this machine's kernel since its start, "" if the system has none for it."""
+    return _line("/proc/sys/kernel/random/boot_id")
 
 
 def _processes() -> str:
@@ -213,8 +220,11 @@ class Lease:
             raise BusyError(str(self._read()))
 
     def renew(self) -> bool:
-        """Renew the lease; return False if another process has it."""
-        return (self._is_conditional or self._is_ours()) and self._write(self._version)
+        """Renew the lease; return False if another process has it.
+
+        It is read first: some servers take no notice of a write's condition.
+        """
+        return self._is_ours() and self._write(self._version)
 
     def release(self) -> None:
         """Release the lease if it is still ours."""
@@ -232,8 +242,16 @@ class Lease:
                 self._is_conditional = False
             else:
                 self._version = written or version
-                return written is not None
+                return written is not None or self._is_written_already()
         self._storage.write(self._name, data)
+        return True
+
+    def _is_written_already(self) -> bool:
+        """Return whether the object is ours after a refused write, as it is if the answer to that write was lost."""
+        found = self._storage.age(self._name)
+        if found is None or not self._is_ours():
+            return False
+        self._version = found[0]
         return True
 
     def _read(self) -> Holder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,8 +23,12 @@ from pipelines.retraining.promotion import (
     guarded_falls,
     promote,
     rollback,
+    unreadable,
 )
+from pipelines.retrieval import search_model
+from pipelines.retrieval.search_model import SearchError
 from pipelines.runtime.stage import StageError, StageReport
+from preprocessing.reading import damage_as
 
 
 @pytest.fixture
@@ -190,6 +195,44 @@ def test_a_champion_that_cannot_be_loaded_counts_as_none(
     assert decision.reason == f"{reason}; {RSUM}"
     assert reason in capsys.readouterr().err
     assert BEFORE_TAG not in client.get_model_version("shop", "2").tags
+
+
+def test_a_rollback_during_a_contest_is_not_lost(uri: str, client: MlflowClient) -> None:
+    """The challenger is compared with the version that is champion then."""
+    for version in (1, 2, 3):
+        register(client)
+        if version < 3:
+            client.set_registered_model_alias("shop", CHAMPION, str(version))
+    client.set_model_version_tag("shop", "2", BEFORE_TAG, "1")
+    compared: list[tuple[str, str]] = []
+
+    def compare(first: str, second: str) -> StageReport:
+        compared.append((first, second))
+        if len(compared) == 1:
+            rollback("shop", uri)
+        return StageReport("compare", Path(), "")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            promotion, "_contest", lambda _report, _guards, *versions: Decision(versions[1] == 2, *versions, "judged")
+        )
+        decision = promote("shop", uri, {}, compare, lambda _: RSUM)
+    assert compared == [("shop/3", "shop/2"), ("shop/3", "shop/1")]
+    assert (decision.promoted, champion(client)) == (False, 1)
+
+
+def test_a_champion_that_memory_did_not_reach_for_is_a_champion_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(reference: str, uri: str) -> None:
+        with damage_as(SearchError, "its index is damaged", "register it again"):
+            raise failure
+
+    monkeypatch.setattr(search_model, "load_search_model", load)
+    for failure in (MemoryError(), OSError(errno.EIO, "Input/output error"), ValueError("not an index")):
+        if isinstance(failure, ValueError):
+            assert "not an index" in (unreadable("shop/1", "uri") or "")
+        else:
+            with pytest.raises(SearchError):
+                unreadable("shop/1", "uri")
 
 
 def test_clearing_the_champion(uri: str, client: MlflowClient, tmp_path: Path) -> None:

@@ -82,6 +82,17 @@ def test_a_preview_does_nothing(tmp_path: Path, trained: list[str]) -> None:
     assert len(trained) == 1
 
 
+def test_a_start_from_a_version_that_was_pruned_is_chosen_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the data is again what it was long ago."""
+    monkeypatch.setattr(retrain, "versions_of", lambda *_: {1, 3})
+    config = loaded(tmp_path)
+    assert retrain._is_there(config, {"champion": 3, "version": None})
+    assert retrain._is_there(config, {"champion": None, "version": None})
+    assert not retrain._is_there(config, {"champion": 2, "version": 2})
+
+
 @pytest.mark.parametrize(
     ("change", "is_new"),
     [

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.runtime.stage import MANIFEST
 from pipelines.training.checkpoint_uploads import CheckpointUploads
 from preprocessing.storage.base import LocalStorage, StorageError
 from preprocessing.storage.mirror import CONTENTS, Mirror
@@ -77,6 +78,20 @@ def test_the_storage_gets_what_the_run_has_and_nothing_else(mirror: Mirror, run:
     assert not any("step-00000001" in name for name in mirror.stored(run))
     order = [name for name in gate.uploaded if name.endswith(("jsonl", CONTENTS))]
     assert order[-3:] == ["run/losses.jsonl", f"run/best-001/{CONTENTS}", f"run/checkpoints/step-00000002/{CONTENTS}"]
+
+
+def test_a_training_that_another_machine_has_finished_keeps_its_model(mirror: Mirror, run: Path, gate: Gate) -> None:
+    """One that was cut off meanwhile has older checkpoints, and took those of the other one for superseded."""
+    other = Mirror(mirror.root.parent / "other", str(mirror.address))
+    finished = checkpoint(other.root / "run", "best-004")
+    other.push_folder(finished)
+    (other.root / "run" / MANIFEST).write_text("{}")
+    other.push(other.root / "run" / MANIFEST)
+    stale = checkpoint(run, "checkpoints/step-00000300")
+    uploads = CheckpointUploads(run, mirror)
+    uploads.request([stale], [stale])
+    uploads.wait()
+    assert folders(mirror, run) == {"best-004"}
 
 
 def test_training_does_not_wait_and_one_state_waits(mirror: Mirror, run: Path, gate: Gate) -> None:

@@ -30,6 +30,7 @@ class Server:
 
     def __init__(self, conditional: bool) -> None:
         self.conditional, self.is_away = conditional, False
+        self.ignores_conditions, self.loses_answer = False, False
         self.time = datetime(2026, 1, 1, tzinfo=UTC)
         self.objects: dict[str, tuple[bytes, datetime]] = {}
         self._lock = threading.Lock()
@@ -40,11 +41,15 @@ class Server:
             if conditions and not self.conditional:
                 raise error("NotImplemented", "PutObject")
             there = etag(self.objects[Key][0]) if Key in self.objects else None
+            if self.ignores_conditions:
+                conditions = {}
             if conditions.get("IfNoneMatch") == "*" and there is not None:
                 raise error("PreconditionFailed", "PutObject")
             if "IfMatch" in conditions and there != conditions["IfMatch"]:
                 raise error("NoSuchKey" if there is None else "PreconditionFailed", "PutObject")
             self.objects[Key] = (Body, self.time)
+            if conditions and self.loses_answer:  # so botocore sends it again
+                raise error("PreconditionFailed", "PutObject")
             return {"ETag": etag(Body)}
 
     def head_object(self, Bucket: str, Key: str) -> dict[str, Any]:
@@ -185,6 +190,36 @@ def test_a_server_that_is_away_for_a_while_costs_nothing(server: Server, caplog:
         wait_until(lambda: server.objects["work/retrain/work.lock"][0] != before)
     assert not told.is_set()
     assert server.objects == {}
+
+
+def test_an_answer_that_is_lost_costs_nothing(server: Server) -> None:
+    """The write is stored, and its repetition is refused, as the object has changed."""
+    ours = of("the holder")
+    server.loses_answer = True
+    ours.take()
+    assert ours.renew()
+    server.loses_answer = False
+    assert ours.renew()
+    with pytest.raises(BusyError, match="the holder"):
+        of("another").take()
+    ours.release()
+    assert server.objects == {}
+
+
+def test_of_two_on_a_server_that_ignores_conditions_one_ends(server: Server) -> None:
+    server.ignores_conditions = True
+    first, second = of("the first"), of("the second")
+    first.take()
+    second._write(None)  # it had asked in the same moment
+    assert second.renew()
+    assert not first.renew()
+
+
+def test_machines_of_one_name_are_not_mistaken_for_each_other(server: Server) -> None:
+    other = of(socket.gethostname(), kernel="that of a copy of this machine", pid=2**22 + 1)
+    other.take()
+    with pytest.raises(BusyError, match=socket.gethostname()):
+        of(socket.gethostname()).take()
 
 
 def test_a_server_that_refuses_is_an_error(server: Server) -> None:
