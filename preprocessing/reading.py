@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 _LARGEST_INTEGER = 2**63
 _OURS = ("preprocessing.", "pipelines.", "vse_core.")
-# Errors of the operating system that are no fault of the file.
+# Errors of the operating system whose cause is the machine and not the file.
 _OF_MACHINE = {errno.EACCES, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
 
 
@@ -39,7 +39,7 @@ def damage_as(failure: type[Exception], what: str, remedy: str) -> Iterator[None
 
 
 def is_of_machine(error: BaseException) -> bool:
-    """Return whether an error, or a cause of it, is no fault of a file: memory, permissions or the disk failed."""
+    """Return whether the cause of an error is the machine and not a file: memory, permissions or the disk failed."""
     if memory_ran_out(error) or (isinstance(error, OSError) and error.errno in _OF_MACHINE):
         return True
     return error.__cause__ is not None and is_of_machine(error.__cause__)

@@ -55,9 +55,9 @@ def promote(
 
     `guards` says by how much a metric may fall; `compare` takes two references, the challenger's first, which is by
     default the alias "challenger"; `measure` takes a challenger without a champion to be compared with, which has to be
-    better than chance. A champion that cannot be loaded counts as none, and one that is replaced in the meantime is
-    compared with as well. Raises StageError if there is no such
-    challenger, it cannot be loaded, it does not fit the features, or a guarded metric is unknown.
+    better than chance. A champion that cannot be loaded counts as none. If the champion changes meanwhile, the
+    challenger is compared with the new one. Raises StageError if there is no such challenger, it cannot be loaded, it
+    does not fit the features, or a guarded metric is unknown.
     """
     challenger = challenger_of(name, reference, uri)
     _require_loadable(name, challenger, uri)
@@ -99,7 +99,7 @@ def challenger_of(name: str, reference: str | None, uri: str) -> int:
 def unreadable(reference: str, uri: str) -> str | None:
     """Return why search and the service cannot load a registered model, if so; RegistryError if there is none.
 
-    Raises SearchError if it is no fault of the model: memory ran out, say.
+    Raises SearchError if the cause is the machine and not the model: memory ran out, say.
     """
     from pipelines.retrieval.search_model import SearchError, load_search_model  # torch and FAISS
 

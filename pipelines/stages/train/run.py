@@ -95,7 +95,7 @@ def _without_worst(
     config.mirror.pull_file(file)
     if not file.is_file():
         asked = config, upstream["extract"].outputs[config.dataset.train_split], plan(first, upstream).output("best")
-        # A training of our own runs in a process that has the resources of a worker already.
+        # `by` trains in a process that has the resources of a worker already.
         write_pairs(file, on_worker(config, _worst, *asked) if by is None else _worst(*asked))
         config.mirror.push(file)
     return first.model_copy(update={"training": first.training.model_copy(update={"leave_out": file})})
