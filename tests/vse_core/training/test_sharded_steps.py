@@ -26,7 +26,7 @@ BERT = {
 # On a CPU 33 captions are two groups of similar length, 32 are one.
 PAIRS = [33, 32]
 # Adversarial captions of two processes, in chunks of four.
-ADVERSARIAL = {"none": None, "as many": [4, 4]}
+ADVERSARIAL = {"none": None, "more": [9, 4], "nothing here": [0, 5], "nothing there": [5, 0], "nothing": [0, 0]}
 
 
 def global_batch(adversarial: list[int] | None) -> list[torch.Tensor]:
