@@ -48,6 +48,7 @@ from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.losses import GlobalLoss
 from vse_core.models import build_model
 from vse_core.outputs import embed
+from vse_core.pooling.masks import reads_padding
 from vse_core.precision import use_tf32
 from vse_core.training.collapse import CollapseError
 from vse_core.training.graphs import GraphedSteps
@@ -103,9 +104,7 @@ class Trainer:
         self.checkpoints = Checkpoints(directory, self._write_sidecars, settings.mirror, training.checkpoint_minutes)
         torch.manual_seed(settings.seed)
         self.model = build_model(**specification).to(device)
-        # A step in a graph is the GPU's alone: processes wait for each other within one, and fp16 for the host.
-        is_alone = device.type == "cuda" and world_size() == 1 and training.precision != "fp16"
-        self._is_graphed = training.cuda_graphs and is_alone
+        self._is_graphed = training.cuda_graphs and can_be_graphed(self.model, device, training.precision)
         captions, window = train.reader.shard_captions, training.shuffle_shards
         self.sampler = BatchSampler(
             train.reader.num_captions, training.batch_size, settings.seed, captions, window, kept_captions(directory)
@@ -375,6 +374,16 @@ class Trainer:
         calls = -(-max(counts) // EVALUATION_BATCH)
         local = embed(self.model, encode, _repeated(batches(range(first, first + max(1, count))), calls))
         return gather_output(local[:count].to(self.device), counts)
+
+
+def can_be_graphed(model: nn.Module, device: torch.device, precision: str) -> bool:
+    """Return whether steps can be replayed from CUDA graphs, with the losses of steps that are not.
+
+    A step in a graph is the GPU's alone: processes wait for each other within one, and fp16 for the host. Batches of
+    few shapes have more padding, which a model must not read.
+    """
+    is_alone = device.type == "cuda" and world_size() == 1 and precision != "fp16"
+    return is_alone and not reads_padding(model)
 
 
 def _repeated(batches: Iterator[tuple[Any, ...]], number: int) -> Iterator[tuple[Any, ...]]:
