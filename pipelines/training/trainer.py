@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,8 @@ from vse_core.distributed import first_says, gather_output, rank, world_size
 from vse_core.evaluation.recall import evaluate_retrieval
 from vse_core.losses import GlobalLoss
 from vse_core.models import build_model
-from vse_core.outputs import Images, Texts, embed
+from vse_core.outputs import embed
+from vse_core.pooling.masks import reads_padding
 from vse_core.precision import use_tf32
 from vse_core.training.collapse import CollapseError
 from vse_core.training.graphs import GraphedSteps
@@ -65,6 +66,8 @@ _LOADING_THREADS = 4
 IntArray = npt.NDArray[np.int64]
 # Takes a step of a loss over local batches; says whether it is diagnosed.
 TakeStep = Callable[[GlobalLoss, list[LocalBatch], bool], StepResult]
+# Gives the inputs of an encoder for a range of images or captions.
+Batches = Callable[[range], Iterator[tuple[Any, ...]]]
 
 
 class Trainer:
@@ -101,9 +104,7 @@ class Trainer:
         self.checkpoints = Checkpoints(directory, self._write_sidecars, settings.mirror, training.checkpoint_minutes)
         torch.manual_seed(settings.seed)
         self.model = build_model(**specification).to(device)
-        # A step in a graph is the GPU's alone: processes wait for each other within one, and fp16 for the host.
-        is_alone = device.type == "cuda" and world_size() == 1 and training.precision != "fp16"
-        self._is_graphed = training.cuda_graphs and is_alone
+        self._is_graphed = training.cuda_graphs and can_be_graphed(self.model, device, training.precision)
         captions, window = train.reader.shard_captions, training.shuffle_shards
         self.sampler = BatchSampler(
             train.reader.num_captions, training.batch_size, settings.seed, captions, window, kept_captions(directory)
@@ -347,22 +348,47 @@ class Trainer:
         reader, tokens = self.evaluation.reader, self.evaluation.tokens
         assert tokens is not None
         edges = [share * len(reader) // world_size() for share in range(world_size() + 1)]
-        images = range(edges[rank()], edges[rank() + 1])
-        image_inputs = image_batches(self.evaluation_images, EVALUATION_BATCH, images)
-        images_bKD = embed(self.model, self.model.encode_images, image_inputs)
         caption_edges = reader.caption_starts[edges].tolist()
-        captions = range(caption_edges[rank()], caption_edges[rank() + 1])
-        pad_id = self.caption_encoder.pad_id
-        batches = text_batches(tokens, pad_id, self.evaluation_inputs, EVALUATION_BATCH, captions)
-        texts_cD = embed(self.model, self.model.encode_texts, batches)
+        pad_id, inputs = self.caption_encoder.pad_id, self.evaluation_inputs
         result = evaluate_retrieval(
-            self._gathered(images_bKD, edges),
-            self._gathered(texts_cD, caption_edges),
+            self._encoded(
+                self.model.encode_images,
+                lambda images: image_batches(self.evaluation_images, EVALUATION_BATCH, images),
+                edges,
+            ),
+            self._encoded(
+                self.model.encode_texts,
+                lambda captions: text_batches(tokens, pad_id, inputs, EVALUATION_BATCH, captions),
+                caption_edges,
+            ),
             reader.caption_counts.tolist(),
             folds=self.settings.folds,
         )
         return result.as_dict()
 
-    def _gathered(self, local: Images | Texts, edges: list[int]) -> Any:
+    def _encoded(self, encode: Callable[..., Any], batches: Batches, edges: list[int]) -> Any:
+        """Return a method's output for all images or captions; a process encodes those between its two edges."""
         counts = [stop - start for start, stop in itertools.pairwise(edges)]
-        return gather_output(local.to(self.device), counts)
+        first, count = edges[rank()], counts[rank()]
+        # Each call gathers the weights of a network that processes share, so all of them make equally many calls.
+        calls = -(-max(counts) // EVALUATION_BATCH)
+        local = embed(self.model, encode, _repeated(batches(range(first, first + max(1, count))), calls))
+        return gather_output(local[:count].to(self.device), counts)
+
+
+def can_be_graphed(model: nn.Module, device: torch.device, precision: str) -> bool:
+    """Return whether steps can be replayed from CUDA graphs, with the losses of steps that are not.
+
+    A step in a graph is the GPU's alone: processes wait for each other within one, and fp16 for the host. Batches of
+    few shapes have more padding, which a model must not read.
+    """
+    is_alone = device.type == "cuda" and world_size() == 1 and precision != "fp16"
+    return is_alone and not reads_padding(model)
+
+
+def _repeated(batches: Iterator[tuple[Any, ...]], number: int) -> Iterator[tuple[Any, ...]]:
+    """Yield one batch or more, then the last one again until there are `number`."""
+    for batch in batches:
+        yield batch
+        number -= 1
+    yield from itertools.repeat(batch, number)

@@ -24,6 +24,7 @@ from vse_core.encoders.image import FeatureEncoder
 from vse_core.losses import build_loss
 from vse_core.models import build_model
 from vse_core.pooling import POOLINGS, build_pooling
+from vse_core.pooling.masks import reads_padding
 from vse_core.training.optim import build_optimizer
 from vse_core.training.step import LocalBatch, training_step
 
@@ -78,6 +79,33 @@ def test_batch_norm_counts_the_same_rows(norm_rows: Any):
         other(features, lengths).square().mul(torch.arange(8)).sum().backward()
     assert_equal([p.grad for p in other.parameters()], [p.grad for p in encoder.parameters()])
     assert_equal(other.state_dict().values(), encoder.state_dict().values())
+
+
+GPO, RELEASE = {"name": "gpo"}, {"name": "adpool", "variant": "release"}
+# Images, texts, and whether padding changes their vectors.
+TOWERS = {
+    "VSE-infinity": ({"pooling": GPO}, {"pooling": GPO}, False),
+    "VSE+2AD": ({"pooling": {"name": "adpool"}}, {"pooling": {"name": "adpool"}}, False),
+    "released images": ({"pooling": RELEASE}, {"pooling": GPO}, True),
+    "released views": ({"pooling": RELEASE, "views": 2}, {"pooling": GPO}, True),
+    "released texts": ({"pooling": GPO}, {"pooling": RELEASE}, True),
+    "released, without the token level": ({"pooling": RELEASE | {"token_share": 0.0}}, {"pooling": GPO}, False),
+    "batch norm of padded rows": ({"pooling": GPO, "norm_rows": "padded"}, {"pooling": GPO}, True),
+}
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+@pytest.mark.parametrize("name", TOWERS)
+def test_models_say_whether_they_read_padding(name: str, is_static: bool):
+    torch.manual_seed(0)
+    image, text, expected = TOWERS[name]
+    model = build_model(5, 13, 8, image=image, text=text | {"word_dim": 6})
+    inputs, _ = batch_of("triplet", 1)
+    inputs[0] *= (torch.arange(inputs[0].shape[1]) < inputs[1].unsqueeze(1)).unsqueeze(2)
+    with patch.object(static_shapes, "EVERYWHERE", is_static):
+        plain, padded = model(*inputs), model(*with_spare(inputs))
+    is_same = all(torch.allclose(one, other, atol=1e-5) for one, other in zip(plain, padded, strict=True))
+    assert (not is_same, reads_padding(model)) == (expected, expected)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

@@ -11,6 +11,7 @@ from vse_core.encoders.pretrained import architecture_of, build_from_architectur
 from vse_core.pooling.masks import valid_mask
 from vse_core.similarity import unit_length
 from vse_core.static_shapes import has_static_shapes
+from vse_core.training.sharding import is_sharded
 
 # Captions in a group on a CPU: 16 take the same time, 64 take more.
 _GROUP = 32
@@ -60,7 +61,8 @@ class BertEncoder(nn.Module):
 
     def _states(self, tokens_CL: Tensor, lengths_C: Tensor) -> Tensor:
         """Return the last hidden states. A CPU reads captions in groups of similar length: half a batch is padding."""
-        if has_static_shapes(tokens_CL):
+        # Of local batches of different sizes, processes would make different numbers of groups.
+        if has_static_shapes(tokens_CL) or is_sharded(self.bert):
             return self._padded_states(tokens_CL, lengths_C)
         order_C = lengths_C.argsort()
         groups = []

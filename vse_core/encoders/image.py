@@ -84,6 +84,7 @@ class FeatureEncoder(nn.Module):
         nn.init.zeros_(self.fc.bias)
         self.mlp = ResidualMLP(feature_dim, embed_dim) if mlp else None
         self.norm_rows = norm_rows
+        self.reads_padding = norm_rows == "padded"
         self.dropout = nn.Dropout(dropout)
         self.pooling = pooling
 

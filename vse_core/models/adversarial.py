@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vse_core.distributed import gather_counts, gather_rows
+from vse_core.distributed import gather_counts, gather_rows, rank
 from vse_core.losses.adversarial import AdversarialOutput
 from vse_core.similarity import similarity_matrix
 from vse_core.static_shapes import has_static_shapes
@@ -62,16 +62,25 @@ class AdversarialModel(nn.Module):
         counts = [captions for captions, _ in pools]
         if not sum(counts):
             return None
-        texts_PD = images_bKD.new_zeros(len(tokens_PL), images_bKD.shape[2])
-        for first in range(0, len(tokens_PL), self.chunk):
-            part = slice(first, first + self.chunk)
-            texts_PD[part] = self.towers.encode_texts(tokens_PL[part], lengths_P[part])
         longest = max(length for _, length in pools)
         tokens_PL = gather_rows(nn.functional.pad(tokens_PL, (0, longest - tokens_PL.shape[1])), counts)
-        lengths_P, texts_PD = gather_rows(lengths_P, counts), gather_rows(texts_PD, counts)
+        lengths_P = gather_rows(lengths_P, counts)
+        texts_PD = gather_rows(self._encoded(tokens_PL, lengths_P, counts).to(images_bKD), counts)
         chosen_b = similarity_matrix(images_bKD, texts_PD).argmax(dim=1)
         if has_static_shapes(chosen_b):
             return tokens_PL[chosen_b], lengths_P[chosen_b], torch.arange(len(chosen_b), device=chosen_b.device)
         chosen_Q, rows_b = chosen_b.unique(return_inverse=True)
         lengths_Q = lengths_P[chosen_Q]
         return tokens_PL[chosen_Q, : int(lengths_Q.max())], lengths_Q, rows_b
+
+    def _encoded(self, tokens_PL: Tensor, lengths_P: Tensor, counts: list[int]) -> Tensor:
+        """Return the vectors of this process's captions among those of all.
+
+        Every process encodes as many as the one with most, some of its neighbours' too: processes that share a
+        network's weights must call it equally often.
+        """
+        first, most = sum(counts[: rank()]), max(counts)
+        start = min(first, sum(counts) - most)
+        parts = (x_P[start : start + most].split(self.chunk) for x_P in (tokens_PL, lengths_P))
+        texts_PD = torch.cat([self.towers.encode_texts(*part) for part in zip(*parts, strict=True)])
+        return texts_PD[first - start :][: counts[rank()]]

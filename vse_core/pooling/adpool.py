@@ -37,6 +37,7 @@ class AdaptivePooling(Pooling):
         self.variant = variant
         # Layers that have no effect would be parameters without gradients.
         self.linear = None if token_share == 0 else _token_layer(dim, variant)
+        self.reads_padding = variant == "release" and self.linear is not None
         self.balance = nn.Linear(dim, 1, bias=variant != "paper") if token_share == "learned" else None
         if self.balance is None:
             if token_share != "random" and (isinstance(token_share, str) or not 0 <= token_share <= 1):

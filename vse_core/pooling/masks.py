@@ -1,10 +1,15 @@
 """Padded sets: the check of their lengths, the mask of real elements, and masked sums."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vse_core.precision import at_least_float32
 from vse_core.static_shapes import has_static_shapes
+
+
+def reads_padding(model: nn.Module) -> bool:
+    """Return whether a model's outputs depend on how far batches are padded, by what its modules say."""
+    return any(getattr(module, "reads_padding", False) for module in model.modules())
 
 
 def check_lengths(features_BND: Tensor, lengths_B: Tensor) -> None:

@@ -39,6 +39,11 @@ def shard(model: nn.Module) -> None:
         register_fsdp_forward_method(model, method)
 
 
+def is_sharded(network: nn.Module) -> bool:
+    """Return whether processes share a network's weights, and so must call it equally often."""
+    return any(isinstance(module, FSDPModule) for module in network.modules())
+
+
 def forget_gathered(model: nn.Module) -> None:
     """Free the weights of others that the last call of a model without gradients has left, and may soon be old."""
     for module in model.modules():

@@ -3,6 +3,7 @@
 import json
 from operator import itemgetter
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -10,9 +11,11 @@ import torch.multiprocessing as mp
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from pipelines.config import PipelineConfig
 from pipelines.training.checkpoints import Checkpoints
 from pipelines.training.preemption import CheckpointRequests
 from preprocessing.storage.mirror import CONTENTS, Mirror
+from tests.pipelines.training import test_text_encoders as texts
 from tests.pipelines.training.test_checkpoints import SPECIFICATION
 from tests.pipelines.training.test_trainer import (
     LEARNED,
@@ -23,6 +26,7 @@ from tests.pipelines.training.test_trainer import (
     make_trainer,
     run_group,
     shards,
+    write_split,
 )
 from tests.ranks import run_ranks
 from vse_core.digests import check_digests
@@ -158,6 +162,27 @@ def test_a_process_keeps_its_share_of_weights_and_optimizer(shards: Path, tmp_pa
     sizes = [file.stat().st_size for file in max((tmp_path / "checkpoints").iterdir()).glob("*.safetensors")]
     assert len(sizes) == 4
     assert max(sizes) < 0.4 * sum(sizes)
+
+
+def evaluate(rank: int, config: PipelineConfig, shards: Path, out: Path) -> None:
+    trainer = texts.make_trainer(config, shards, out, Recorder() if rank == 0 else None)
+    with patch("pipelines.training.trainer.EVALUATION_BATCH", 4):
+        history = trainer.run()
+    (out / f"history-{rank}.json").write_text(json.dumps(history))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("images", [9, 1])
+def test_shares_of_other_numbers_of_batches_are_evaluated_as_by_one(images: int, tmp_path: Path) -> None:
+    """Of nine images one process has a batch, the other two; of one image the first process has none."""
+    write_split(tmp_path / "train", 23, 0)
+    write_split(tmp_path / "dev", images, 1)
+    config = texts.make_config(texts.bert_text(texts.write_bert(tmp_path / "bert")), "training.epochs=0", SHARED)
+    expected = texts.make_trainer(config, tmp_path, tmp_path / "one", Recorder()).run()
+    (tmp_path / "two").mkdir()
+    run_ranks(evaluate, 2, config, tmp_path, tmp_path / "two")
+    for rank in (0, 1):
+        assert json.loads((tmp_path / f"two/history-{rank}.json").read_text()) == list(expected)
 
 
 class Requests(CheckpointRequests):

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import torch.multiprocessing as mp
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.kinds.inputs import SplitData
 from pipelines.training.checkpoints import newest_checkpoint
 from pipelines.training.loss_log import LOSSES
-from pipelines.training.trainer import Trainer
+from pipelines.training.trainer import Trainer, can_be_graphed
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
@@ -222,6 +223,15 @@ def test_a_number_of_processes_that_changes_does_not_matter(
         make_trainer(make_config(), shards, tmp_path, Recorder(die_at=17)).run()
     run_group(2, shards, tmp_path)
     assert losses_of(tmp_path) == pytest.approx(undisturbed[0], rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["corrected", "release"])
+def test_steps_of_models_that_read_padding_have_no_graphs(shards: Path, tmp_path: Path, variant: str):
+    config = make_config(f"model.text.pooling={{name: adpool, variant: {variant}}}")
+    model = make_trainer(config, shards, tmp_path, None).model
+    assert can_be_graphed(model, torch.device("cuda"), "bf16") == (variant == "corrected")
+    assert not can_be_graphed(model, torch.device("cuda"), "fp16")
+    assert not can_be_graphed(model, torch.device("cpu"), "bf16")
 
 
 def test_nan_features_end_the_run_before_the_weights_are_spoiled(tmp_path: Path):

@@ -30,6 +30,7 @@ from transformers import (
 )
 
 from vse_core import static_shapes
+from vse_core.encoders import bert
 from vse_core.encoders.bert import BertEncoder
 from vse_core.encoders.pretrained import architecture_of, load_pretrained
 from vse_core.models import build_model
@@ -151,6 +152,13 @@ def test_groups_of_similar_length_are_read_as_one_padded_batch(folder: Path, cap
     shapes = [call.kwargs["input_ids"].shape for call in of_groups.call_args_list]
     ordered = lengths.sort().values
     assert shapes == [(len(group), int(group[-1])) for group in ordered.split(32)]
+    # Processes that share the weights have other numbers of captions, and call the network once.
+    with (
+        patch.object(bert, "is_sharded", lambda _network: True),
+        patch.object(encoder.bert, "forward", wraps=encoder.bert.forward) as of_all,
+    ):
+        encoder(tokens, lengths)
+    assert of_all.call_count == 1
 
 
 @pytest.mark.parametrize(
