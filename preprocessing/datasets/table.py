@@ -8,7 +8,7 @@ import gzip
 import io
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePath
@@ -171,8 +171,7 @@ def _opened_rows(path: str, columns: Sequence[str]) -> Iterator[tuple[list[str],
             parts = ([batch.column(name).to_pylist() for name in header] for batch in batches)
             yield header or names, enumerate((row for part in parts for row in zip(*part, strict=True)), start=1)
         elif _kind(path) == ".jsonl":
-            lines = ((number, line) for number, line in enumerate(raw, start=1) if line.strip())
-            rows = ((number, _json_object(path, number, line)) for number, line in lines)
+            rows = json_rows(path, raw)
             first = next(rows, (0, {}))
             header = list(first[1])
             objects = itertools.chain([first], rows)
@@ -184,6 +183,11 @@ def _opened_rows(path: str, columns: Sequence[str]) -> Iterator[tuple[list[str],
             reader = csv.reader(text, delimiter=separator, strict=True)
             header = next(reader, [])
             yield header, _text_rows(path, reader, len(header))
+
+
+def json_rows(path: str, lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number and the object of each line of JSON lines; a DatasetError names one that has none."""
+    return ((number, _json_object(path, number, line)) for number, line in enumerate(lines, start=1) if line.strip())
 
 
 @contextmanager
