@@ -173,7 +173,7 @@ def _opened_rows(path: str, columns: Sequence[str]) -> Iterator[tuple[list[str],
         elif _kind(path) == ".jsonl":
             rows = json_rows(path, raw)
             first = next(rows, (0, {}))
-            header = list(first[1])
+            header = [*first[1], *sorted(_later_keys(path, set(columns) - set(first[1])))]
             objects = itertools.chain([first], rows)
             yield header, ((number, list(map(row.get, header))) for number, row in objects if row)
         else:
@@ -188,6 +188,18 @@ def _opened_rows(path: str, columns: Sequence[str]) -> Iterator[tuple[list[str],
 def json_rows(path: str, lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the number and the object of each line of JSON lines; a DatasetError names one that has none."""
     return ((number, _json_object(path, number, line)) for number, line in enumerate(lines, start=1) if line.strip())
+
+
+def _later_keys(path: str, names: set[str]) -> set[str]:
+    """Return which of these names some line of JSON lines has."""
+    missing = set(names)
+    if missing:
+        with open_table(path) as raw:
+            for _, row in json_rows(path, raw):
+                missing -= row.keys()
+                if not missing:
+                    break
+    return names - missing
 
 
 @contextmanager

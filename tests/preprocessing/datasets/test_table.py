@@ -142,6 +142,21 @@ def test_several_columns_and_lines_of_json(tmp_path: Path) -> None:
         list(build_dataset("table", **options | {"tables": {"train": tmp_path / "t.jsonl"}}).records("train"))
 
 
+def test_json_lines_may_begin_with_one_that_lacks_a_column(tmp_path: Path) -> None:
+    lines = [{"image": "a.jpg", "en": "a dog"}, {"image": "b.jpg", "en": "a cat", "de": "eine Katze", "part": "train"}]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    options: dict[str, Any] = {"tables": {"train": tmp_path / "t.jsonl"}, "caption_column": ["en", "de"]}
+    first, second = build_dataset("table", **options).records("train")
+    assert [[caption.text for caption in record.captions] for record in (first, second)] == [
+        ["a dog"],
+        ["a cat", "eine Katze"],
+    ]
+    (record,) = build_dataset("table", **options, split_column="part").records("train")
+    assert record == second
+    with pytest.raises(DatasetError, match="no column 'fr'; it has image, en, de; name the columns"):
+        list(build_dataset("table", **options | {"caption_column": ["en", "fr", "de"]}).records("train"))
+
+
 def test_a_share_of_the_images_stays_the_same_as_the_table_grows(tmp_path: Path) -> None:
     def images(number: int, **options: Any) -> dict[str, set[str]]:
         rows = "".join(f"{image}.jpg,one\n{image}.jpg,two\n" for image in range(number))
