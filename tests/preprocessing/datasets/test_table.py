@@ -117,6 +117,19 @@ def test_separators_and_encodings_are_recognised(
     assert ("read as Windows-1252" in caplog.text) == (encoding == "cp1252")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+@pytest.mark.parametrize("end", ["", "\n", "\nb.jpg,no letter beyond ASCII\n"])
+def test_an_encoding_is_recognised_by_what_comes_late(
+    tmp_path: Path, encoding: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("preprocessing.datasets.table._HEAD", 100)
+    rows = [f"{row}.jpg,a plain caption of some words" for row in range(20)]
+    text = "\n".join(["image,caption", *rows, "a.jpg,café"]) + end
+    (tmp_path / "t.csv").write_bytes(text.encode(encoding))
+    records = build_dataset("table", tables={"train": tmp_path / "t.csv"}).records("train")
+    assert next(record for record in records if record.image_id == "a.jpg").captions[0].text == "café"
+
+
 def test_a_damaged_byte_makes_no_other_encoding(tmp_path: Path) -> None:
     text = "image,caption\na.jpg,läuft über Gräser\nb.jpg,".encode() + b"caf\xe9\n"
     (tmp_path / "t.csv").write_bytes(text)
