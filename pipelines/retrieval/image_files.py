@@ -1,7 +1,11 @@
 """The images to index: those of a folder or of a table, local or on S3, and the columns that tell more of them."""
 
+import io
+import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +17,15 @@ import pyarrow.parquet
 
 from pipelines.retrieval.filters import is_plain
 from pipelines.runtime.stage import StageError
-from preprocessing.datasets.table import folder_of, is_table, open_table, read_columns, require_table, text_form
+from preprocessing.datasets.table import (
+    folder_of,
+    is_table,
+    json_rows,
+    open_table,
+    read_columns,
+    require_table,
+    text_form,
+)
 from preprocessing.plain_text import is_text
 from preprocessing.reading import damage_as
 from preprocessing.storage.address import is_s3, join
@@ -66,13 +78,16 @@ def read_metadata(address: str, image: str = IMAGE, others: Sequence[str] = ()) 
 
     `image` names the column of the images, which is `image` in what is returned, so that no condition can name a
     further one of this name, and `others` columns to leave out. Of an image that comes several times the first row
-    counts. A folder has no table (None). The values of text files get types by their looks.
+    counts. A folder has no table (None). The values of text files get types by their looks. No condition can name a
+    column whose name another one has, or whose values have no common type.
     """
     if not is_table(address):
         return None, []
     with damage_as(StageError, f"{address}: the columns cannot be read", "correct the table"):
-        table = _read(address, image)
-        table = table.drop_columns([name for name in others if name in table.column_names])
+        table, untyped = _read(address, image, others)
+        names = table.column_names
+        double = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        table = table.select([place for place, name in enumerate(names) if name not in (*others, *double)])
         for place, field in enumerate(table.schema):
             if pa.types.is_dictionary(field.type):
                 table = table.set_column(place, field.name, table[place].cast(field.type.value_type))
@@ -82,7 +97,7 @@ def read_metadata(address: str, image: str = IMAGE, others: Sequence[str] = ()) 
         first = {name: row for row, name in reversed(list(enumerate(ids))) if name is not None}
         table = table.take(pa.array(first.values(), pa.int64()))
         kept = {name: _without_nan(table[name]) for name in table.column_names if name not in (image, *unnamed)}
-        return _as_stored(pa.table({IMAGE: pa.array(first, pa.string()), **kept})), unnamed
+        return _as_stored(pa.table({IMAGE: pa.array(first, pa.string()), **kept})), [*unnamed, *untyped, *double]
 
 
 def rows_of(metadata: pa.Table, images: Sequence[str] | pa.ChunkedArray) -> pa.Table:
@@ -103,15 +118,16 @@ def _as_stored(table: pa.Table) -> pa.Table:
         return file.read()
 
 
-def _read(address: str, image: str) -> pa.Table:
+def _read(address: str, image: str, others: Sequence[str]) -> tuple[pa.Table, list[str]]:
+    """Return a table, and the names of the columns of JSON lines that it lacks because they have no type."""
     name = address.lower().removesuffix(".gz")
+    if name.endswith(".jsonl"):
+        return _read_json(address, image, others)
     with open_table(address) as file:
         if name.endswith(".parquet"):
-            return pyarrow.parquet.read_table(file)
-        if name.endswith(".jsonl"):
-            return pyarrow.json.read_json(file)
+            return pyarrow.parquet.ParquetFile(file).read(), []  # read_table refuses two columns of one name
         encoding, separator = text_form(address, [image])
-        return pyarrow.csv.read_csv(
+        table = pyarrow.csv.read_csv(
             file,
             read_options=pyarrow.csv.ReadOptions(encoding=encoding.removesuffix("-sig")),
             parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True),
@@ -119,6 +135,25 @@ def _read(address: str, image: str) -> pa.Table:
                 column_types={image: pa.string()}, null_values=[""], strings_can_be_null=True
             ),
         )
+    return table, []
+
+
+def _read_json(address: str, image: str, others: Sequence[str]) -> tuple[pa.Table, list[str]]:
+    """Read JSON lines at once, or column by column, without `others`, if Arrow refuses a value of any column."""
+    with suppress(pa.ArrowInvalid), open_table(address) as file:
+        return pyarrow.json.read_json(file), []
+    with open_table(address) as file:
+        rows = [{name: row[name] for name in row if name not in others} for _, row in json_rows(address, file)]
+    names = [str(row.pop(image, None) or "") for row in rows]
+    columns = {image: pa.array([name if is_text(name) else None for name in names], pa.string())}
+    untyped = []
+    for name in dict.fromkeys(chain.from_iterable(rows)):
+        lines = "\n".join(json.dumps({name: row.get(name)}) for row in rows)
+        try:
+            columns[name] = pyarrow.json.read_json(io.BytesIO(lines.encode()))[name]
+        except pa.ArrowInvalid:
+            untyped.append(name)
+    return pa.table(columns), untyped
 
 
 def _of_table(address: str) -> list[ImageFile]:

@@ -32,9 +32,12 @@ class NegativesError(ValueError):
 class NegativeSampler:
     """Draws the negatives of UniVSE's component losses, again in each epoch.
 
-    * An object's negatives are nouns of the pool that none of the captions of its image names.
+    * An object's negatives are nouns of the pool that are objects of none of the captions of its image.
     * A pair's or a triple's negatives have one word exchanged for a word of the pool, such that none of the captions of
-      the image has the result.
+      the image has the result among its components.
+
+    Differs from the paper: its nouns are in none of the captions. Here a noun that a caption says, but the parser does
+    not list as an object ("tennis" of "plays tennis"), may be drawn.
 
     Each is drawn with replacement by a generator keyed by (seed, epoch, caption), whatever else is in the batch.
     (Complete triples of other images, which UniVSE uses as well, are the batch's other triples; their numbers tell
@@ -87,7 +90,7 @@ class NegativeSampler:
 
         There is what :meth:`ComponentTable.select` returns (any of O, A and T may be 0), and:
 
-            object_negatives_ON: nouns that none of the image's captions names.
+            object_negatives_ON: nouns that are objects of none of the image's captions.
             pair_negatives_AN2: first those with another attribute, then those with another noun.
             triple_negatives_TNL: first other subjects, then other relations, then other objects.
             triple_numbers_T: int64, the same for equal triples of the split.

@@ -57,9 +57,10 @@ class TarMember:
 class ImageShardsDataset:
     """Folders of tar archives in which files of one key are one sample: ``KEY.jpg``, ``KEY.txt``, ``KEY.json``.
 
-    The caption is the ``.txt``, or the ``caption`` of the ``.json``, or there is none. Images are read from where they
-    lie in the archive. The image id is ``ARCHIVE/KEY`` without ``.tar``, a caption's id ``ARCHIVE/KEY#0``. `folders`
-    has each split's folder, local or ``s3://bucket/folder``, whose archives are taken in the order of their names.
+    A key ends at the first dot of a file's name; names that begin with a dot are passed over. The caption is the
+    ``.txt``, or the ``caption`` of the ``.json``, or there is none. Images are read from where they lie in the archive.
+    The image id is ``ARCHIVE/KEY`` without ``.tar``, a caption's id ``ARCHIVE/KEY#0``. `folders` has each split's
+    folder, local or ``s3://bucket/folder``, whose archives are taken in the order of their names.
     """
 
     def __init__(self, folders: Mapping[str, str | Path]) -> None:
@@ -113,17 +114,14 @@ def _archives(folder: str) -> Iterator[Entry]:
 
 def _records(archive: tarfile.TarFile, path: str, split: str) -> Iterator[Record]:
     starts: dict[str, int] = {}
-    for key, members in groupby((member for member in archive if member.isfile()), key=_key):
+    for key, members in groupby(filter(_is_of_a_sample, archive), key=_key):
         of_sample = list(members)
         _check_sample(of_sample, path, key, starts)
-        # `00012.png` is the image, `00012.seg.png` is not.
-        of_sample.sort(key=lambda member: member.name.count("."), reverse=True)
-        files = {PurePosixPath(member.name.lower()).suffix: member for member in of_sample}
         image_id = f"{PurePosixPath(path).stem}/{key}"
         # A sample without an image keeps its place, and is skipped when images are read.
-        found = next((files[kind] for kind in _IMAGES if kind in files), None)
+        found = _file_of(of_sample, _IMAGES, path)
         image = TarMember(path, found.name, found.offset_data, found.size) if found else TarMember(path, key, 0, 0)
-        text = _caption(archive, files, f"{path}, {key}")
+        text = _caption(archive, _file_of(of_sample, (".txt", ".json"), path), f"{path}, {key}")
         captions = () if text is None else (Caption(f"{image_id}#0", text),)
         yield Record(image_id, image.uri, split, captions)
 
@@ -140,6 +138,28 @@ def _check_sample(members: Sequence[tarfile.TarInfo], path: str, key: str, start
     starts[key] = members[0].offset
 
 
+def _file_of(members: Sequence[tarfile.TarInfo], kinds: Sequence[str], path: str) -> tarfile.TarInfo | None:
+    """Return a sample's file of the first of these kinds that it has: `00012.png`, not `00012.seg.png`.
+
+    Of `a.1.png` and `a.2.png` neither can be chosen, and a DatasetError names them: often they are two samples.
+    """
+    by_kind: dict[str, list[tarfile.TarInfo]] = {}
+    for member in sorted(members, key=lambda member: member.name.count(".")):
+        by_kind.setdefault(PurePosixPath(member.name.lower()).suffix, []).append(member)
+    found = next((by_kind[kind] for kind in kinds if kind in by_kind), [])
+    if len(found) > 1 and found[0].name.count(".") == found[1].name.count("."):
+        raise DatasetError(
+            f"{path}: {found[0].name} and {found[1].name} are of one sample, as its key ends at the first dot; rename "
+            "them without dots before the ending, or remove one"
+        )
+    return found[0] if found else None
+
+
+def _is_of_a_sample(member: tarfile.TarInfo) -> bool:
+    """Return whether a member is a file with a key, which `.DS_Store` and macOS's `._00012.png` have not."""
+    return member.isfile() and not PurePosixPath(member.name).name.startswith(".")
+
+
 def _key(member: tarfile.TarInfo) -> str:
     """Return a name without any of its endings: `00012.seg.png` belongs to `00012`."""
     folder, _, name = member.name.rpartition("/")
@@ -147,14 +167,15 @@ def _key(member: tarfile.TarInfo) -> str:
     return f"{folder}/{key}" if folder else key
 
 
-def _caption(archive: tarfile.TarFile, files: dict[str, tarfile.TarInfo], where: str) -> str | None:
+def _caption(archive: tarfile.TarFile, member: tarfile.TarInfo | None, where: str) -> str | None:
+    if member is None:
+        return None
     with damage_as(DatasetError, f"{where}: its caption cannot be read", "correct or remove it there"):
-        if ".txt" in files:
-            return _content(archive, files[".txt"])
-        if ".json" in files:
-            caption = parse_json(_content(archive, files[".json"]), any_text=True).get("caption")
-            return caption if isinstance(caption, str) else None
-    return None
+        content = _content(archive, member)
+        if member.name.lower().endswith(".txt"):
+            return content
+        caption = parse_json(content, any_text=True).get("caption")
+        return caption if isinstance(caption, str) else None
 
 
 def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
@@ -162,4 +183,5 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
         raise ValueError(f"{member.size:,} bytes, at most {_LONGEST_TEXT:,} are read")
     file = archive.extractfile(member)
     assert file is not None
-    return file.read().decode(errors="surrogateescape")  # what is not UTF-8 is skipped with its reason later
+    # What is not UTF-8 is skipped with its reason later.
+    return file.read().decode("utf-8-sig", errors="surrogateescape")

@@ -1,6 +1,6 @@
 """Tables that somebody has made, CSV, TSV, JSON lines or Parquet, and the reader of those of images and captions.
 
-Separators and encodings of text files are recognised: programs write what the country of their user has.
+Separators and encodings of CSV and TSV are recognised: programs write what the country of their user has.
 """
 
 import csv
@@ -8,7 +8,7 @@ import gzip
 import io
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePath
@@ -27,7 +27,7 @@ _warn_once = cache(logging.getLogger(__name__).warning)
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
-# Bytes by which an encoding is recognised.
+# Bytes by which an encoding is recognised, up to the end of their line.
 _HEAD = 1 << 20
 # Characters: beyond any text of a web page, but far less than a table that is read as one value after a missing quote.
 _LONGEST_VALUE = 1 << 24
@@ -171,10 +171,9 @@ def _opened_rows(path: str, columns: Sequence[str]) -> Iterator[tuple[list[str],
             parts = ([batch.column(name).to_pylist() for name in header] for batch in batches)
             yield header or names, enumerate((row for part in parts for row in zip(*part, strict=True)), start=1)
         elif _kind(path) == ".jsonl":
-            lines = ((number, line) for number, line in enumerate(raw, start=1) if line.strip())
-            rows = ((number, _json_object(path, number, line)) for number, line in lines)
+            rows = json_rows(path, raw)
             first = next(rows, (0, {}))
-            header = list(first[1])
+            header = [*first[1], *sorted(_later_keys(path, set(columns) - set(first[1])))]
             objects = itertools.chain([first], rows)
             yield header, ((number, list(map(row.get, header))) for number, row in objects if row)
         else:
@@ -184,6 +183,23 @@ def _opened_rows(path: str, columns: Sequence[str]) -> Iterator[tuple[list[str],
             reader = csv.reader(text, delimiter=separator, strict=True)
             header = next(reader, [])
             yield header, _text_rows(path, reader, len(header))
+
+
+def json_rows(path: str, lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number and the object of each line of JSON lines; a DatasetError names one that has none."""
+    return ((number, _json_object(path, number, line)) for number, line in enumerate(lines, start=1) if line.strip())
+
+
+def _later_keys(path: str, names: set[str]) -> set[str]:
+    """Return which of these names some line of JSON lines has."""
+    missing = set(names)
+    if missing:
+        with open_table(path) as raw:
+            for _, row in json_rows(path, raw):
+                missing -= row.keys()
+                if not missing:
+                    break
+    return names - missing
 
 
 @contextmanager
@@ -200,8 +216,10 @@ def open_table(path: str) -> Iterator[BinaryIO]:
 def text_form(path: str, columns: Sequence[str]) -> tuple[str, str]:
     """Return encoding and separator of a text file: the separator by which its first line has the (most) columns."""
     with open_table(path) as file:
-        head = file.read(_HEAD)
-    encoding = _encoding(path, head)
+        parts = iter(lambda: file.read(_HEAD) + file.readline(_LONGEST_VALUE), b"")
+        head = next(parts, b"")
+        # ASCII is the same in all encodings: the first part with other letters tells which one it is.
+        encoding = _encoding(path, next((part for part in itertools.chain([head], parts) if not part.isascii()), b""))
     line = head.decode(encoding, errors="replace").partition("\n")[0].rstrip("\r")
 
     def fit(separator: str) -> tuple[bool, int]:
@@ -212,11 +230,10 @@ def text_form(path: str, columns: Sequence[str]) -> tuple[str, str]:
     return encoding, max(dict.fromkeys((_SEPARATORS[_kind(path)], ",", ";", "\t", "|")), key=fit)
 
 
-def _encoding(path: str, head: bytes) -> str:
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+def _encoding(path: str, part: bytes) -> str:
+    if part.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
-    lines = head[: head.rfind(b"\n") + 1] or head
-    letters = [letter for letter in lines.decode("utf-8", errors="surrogateescape") if letter > "\x7f"]
+    letters = [letter for letter in part.decode("utf-8", errors="surrogateescape") if letter > "\x7f"]
     # Some bytes of a text in UTF-8 may be damaged; in another encoding hardly any letter looks like UTF-8.
     if 2 * sum("\udc80" <= letter <= "\udcff" for letter in letters) <= len(letters):
         return "utf-8-sig"
@@ -241,7 +258,7 @@ def _text_rows(path: str, reader: Any, width: int) -> Iterator[tuple[int, list[s
 
 
 def _json_object(path: str, number: int, line: bytes) -> dict[str, Any]:
-    with damage_as(DatasetError, f"{path}, row {number}: not a JSON object", "write one object a line"):
+    with damage_as(DatasetError, f"{path}, row {number}: not a JSON object", "write one object a line, in UTF-8"):
         # A caption with half a character is skipped by itself, when shards are made.
         return dict(parse_json(line, any_text=True))
 

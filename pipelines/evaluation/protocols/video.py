@@ -32,11 +32,13 @@ def video_retrieval(name: str, embedded: Embedded) -> Results:
         "t2v": RelevantItems.of_pairs(sentence_of_C, video_of_C, len(first_S)),
     }
     items = {"v": Items.images(embedded.records), "t": captions.take(first_S)}
+    # The sentences of a video are drawn with it; a shared one with its first video.
+    groups = {"v2t": None, "t2v": video_of_C[first_S].unique(return_inverse=True)[1]}
     metrics: dict[str, float] = {}
     tables = []
     for way, direction in _DIRECTIONS.items():
         ranks = rank_direction(members, direction, true[way])
-        values = direction_values(ranks, round_median=False)
+        values = direction_values(ranks, groups[way], round_median=False)
         metrics |= {f"{name}/{way}_{key}": value for key, value in values.items()}
         tables.append(query_rows(way, ranks, items[way[0]], items[way[-1]]))
     rsum = sum(metrics[f"{name}/{way}_r{k:02}"] for way in _DIRECTIONS for k in (1, 5, 10))

@@ -4,8 +4,10 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
+from pyarrow import parquet
 
 from pipelines.config.datasets import TableDataset
 from pipelines.retrieval.gallery import (
@@ -74,6 +76,42 @@ def test_a_further_column_named_image_is_left_out_and_said(tmp_path: Path, capsy
     assert gallery.columns is not None
     assert gallery.columns.to_pydict() == {"image": ["a", "b"], "year": [2020, 2021]}
     assert "columns left out of the gallery, as no condition can name their values: image\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "caption", ['["y", "z"]', '"half a \\ud83d character"', "null", '"y"'], ids=["list", "surrogate", "none", "text"]
+)
+def test_captions_and_columns_of_no_type_do_not_end_the_evaluation(
+    caption: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The dataset reader takes such JSON lines, so they may not fail after the training."""
+    lines = [
+        '{"image": "a", "caption": "x", "year": 2020, "size": 3, "\u00e4": "1", "tags": ["t"], "taken": "2020-05-01"}',
+        f'{{"image": "b", "caption": {caption}, "year": "n/a", "size": 0.5, "tags": [], "more": {{"k": 1}}}}',
+        '{"image": "half \\ud83d", "caption": "z", "more": {"k": "one"}}',
+    ]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    dataset = TableDataset.model_validate({"format": "table", "tables": {"dev": str(tmp_path / "t.jsonl")}})
+    gallery = with_columns(small_gallery(), dataset)
+    first = {"size": 3.0, "\u00e4": "1", "tags": ["t"], "taken": "2020-05-01 00:00:00"}
+    assert [gallery.columns_of(image) for image in range(2)] == [first, {"size": 0.5, "tags": []}]
+    assert "as no condition can name their values: year, more\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_columns_of_one_name_are_left_out_and_said(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header, columns = ["image", "caption", "year", "size", "year"], [["a", "b"], ["x", "y"], [1, 2], [3, 4], [5, 6]]
+    if name == "t.csv":
+        rows = [header, *zip(*columns, strict=True)]
+        (tmp_path / name).write_text("\n".join(",".join(map(str, row)) for row in rows))
+    else:
+        parquet.write_table(pa.table([pa.array(column) for column in columns], names=header), tmp_path / name)
+    dataset = TableDataset.model_validate({"format": "table", "tables": {"dev": str(tmp_path / name)}})
+    gallery = with_columns(small_gallery(), dataset)
+    assert [gallery.columns_of(image) for image in range(2)] == [{"size": 3}, {"size": 4}]
+    assert "as no condition can name their values: year\n" in capsys.readouterr().out
 
 
 def test_gallery_refuses_what_does_not_fit() -> None:

@@ -108,6 +108,29 @@ def test_a_key_that_is_there_twice_is_refused_with_both_places(
         list(build_dataset("webdataset", folders={"train": folder}).records("train"))
 
 
+@pytest.mark.parametrize(
+    ("names", "both"),
+    [
+        (("trip.01.jpg", "trip.01.txt", "trip.02.jpg"), "trip.01.jpg and trip.02.jpg"),
+        (("a.b.jpg", "a.b.txt", "a.c.jpg", "a.c.txt"), "a.b.jpg and a.c.jpg"),
+        (("a.b.jpg", "a.b.txt", "a.c.png", "a.c.txt"), "a.b.txt and a.c.txt"),
+    ],
+)
+def test_names_that_dots_make_one_sample_are_refused(tmp_path: Path, names: tuple[str, ...], both: str) -> None:
+    """The second image had the caption of the first."""
+    folder = pack(tmp_path / "train", *((name, b"x") for name in names))
+    with pytest.raises(DatasetError, match=rf"00000\.tar: {both} are of one sample, as its key ends at the first dot"):
+        list(build_dataset("webdataset", folders={"train": folder}).records("train"))
+
+
+def test_further_files_of_a_sample_and_those_of_a_mac_are_passed_over(tmp_path: Path) -> None:
+    names = ("._7.jpg", "7.a.png", "7.b.png", "7.a.jpg", "7.b.jpg", "7.jpg", "in/._7.txt", "._7.txt", "7.a.txt")
+    folder = pack(tmp_path / "train", *((name, name.encode()) for name in names), ("7.TXT", "\ufeffa dög".encode()))
+    (record,) = build_dataset("webdataset", folders={"train": folder}).records("train")
+    assert read_image_bytes(record.image_uri) == b"7.jpg"
+    assert record.captions == (Caption("00000/7#0", "a dög"),)
+
+
 @pytest.mark.parametrize("name", ["../7.jpg", "/etc/7.jpg", "C:\\7.jpg", "a/../../7.jpg"])
 def test_a_name_that_leads_out_of_a_folder_is_refused(tmp_path: Path, name: str) -> None:
     folder = pack(tmp_path / "train", (name, jpeg(1)))

@@ -117,6 +117,19 @@ def test_separators_and_encodings_are_recognised(
     assert ("read as Windows-1252" in caplog.text) == (encoding == "cp1252")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+@pytest.mark.parametrize("end", ["", "\n", "\nb.jpg,no letter beyond ASCII\n"])
+def test_an_encoding_is_recognised_by_what_comes_late(
+    tmp_path: Path, encoding: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("preprocessing.datasets.table._HEAD", 100)
+    rows = [f"{row}.jpg,a plain caption of some words" for row in range(20)]
+    text = "\n".join(["image,caption", *rows, "a.jpg,café"]) + end
+    (tmp_path / "t.csv").write_bytes(text.encode(encoding))
+    records = build_dataset("table", tables={"train": tmp_path / "t.csv"}).records("train")
+    assert next(record for record in records if record.image_id == "a.jpg").captions[0].text == "café"
+
+
 def test_a_damaged_byte_makes_no_other_encoding(tmp_path: Path) -> None:
     text = "image,caption\na.jpg,läuft über Gräser\nb.jpg,".encode() + b"caf\xe9\n"
     (tmp_path / "t.csv").write_bytes(text)
@@ -140,6 +153,21 @@ def test_several_columns_and_lines_of_json(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"image": "a.jpg", "en": "x", "de": "y"}\n[1]\n')
     with pytest.raises(DatasetError, match=r"t\.jsonl, row 2: not a JSON object"):
         list(build_dataset("table", **options | {"tables": {"train": tmp_path / "t.jsonl"}}).records("train"))
+
+
+def test_json_lines_may_begin_with_one_that_lacks_a_column(tmp_path: Path) -> None:
+    lines = [{"image": "a.jpg", "en": "a dog"}, {"image": "b.jpg", "en": "a cat", "de": "eine Katze", "part": "train"}]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    options: dict[str, Any] = {"tables": {"train": tmp_path / "t.jsonl"}, "caption_column": ["en", "de"]}
+    first, second = build_dataset("table", **options).records("train")
+    assert [[caption.text for caption in record.captions] for record in (first, second)] == [
+        ["a dog"],
+        ["a cat", "eine Katze"],
+    ]
+    (record,) = build_dataset("table", **options, split_column="part").records("train")
+    assert record == second
+    with pytest.raises(DatasetError, match="no column 'fr'; it has image, en, de; name the columns"):
+        list(build_dataset("table", **options | {"caption_column": ["en", "fr", "de"]}).records("train"))
 
 
 def test_a_share_of_the_images_stays_the_same_as_the_table_grows(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pipelines.config.training import EVALUATION_PROTOCOLS, GRAPH_PROTOCOLS
 from pipelines.evaluation.protocols import CAPTION_PROTOCOLS, RANKINGS, Embedded, retrieval
 from pipelines.evaluation.protocols.rankings import corrected_retrieval, require_published
 from pipelines.evaluation.protocols.video import different
-from pipelines.retrieval.gallery import Biases
+from pipelines.retrieval.gallery import Biases, Gallery
 from pipelines.runtime.stage import StageError
 from tests.pipelines.evaluation.protocols.galleries import best_rank, coarse_gallery, records_of, scores
 from vse_core.evaluation.protocols import RETRIEVAL_PROTOCOLS, PublishedProtocol
@@ -139,6 +139,21 @@ def test_videos_share_sentences(seed: int, views: int, tmp_path: Path) -> None:
     recalls = [100 * np.mean([rank < k for rank in ranks]) for ranks in (v2t, t2v) for k in (1, 5, 10)]
     assert found.metrics["msr_vtt/rsum"] == pytest.approx(sum(recalls))
     assert found.metrics["msr_vtt/sentences"] == len(sentences)
+
+
+def test_sentences_of_a_video_are_drawn_together(tmp_path: Path) -> None:
+    """Oracle: the sentences of a video are equal but for their text, so that more of them tell nothing new."""
+    once, often = (records_of([[f"{c} of {video}" for c in range(count)] for video in range(40)]) for count in (1, 20))
+    single = coarse_gallery(once, 1, 3, 0)
+    copied = Gallery(single.images, single.texts_CD.repeat_interleave(20, dim=0), often)
+    (tmp_path / "copied").mkdir()
+    (expected, found) = (
+        RANKINGS["msr_vtt"](Embedded([gallery], "test", folder)).metrics
+        for gallery, folder in ((single, tmp_path), (copied, tmp_path / "copied"))
+    )
+    for name in ("t2v_r01_low", "t2v_r01_high", "t2v_r10_low", "t2v_r10_high"):
+        assert found[f"msr_vtt/{name}"] == pytest.approx(expected[f"msr_vtt/{name}"])
+    assert expected["msr_vtt/t2v_r10_low"] < expected["msr_vtt/t2v_r10"] < expected["msr_vtt/t2v_r10_high"]
 
 
 def test_different_sentences() -> None:
