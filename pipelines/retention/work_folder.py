@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
-from pipelines.registry.in_use import versions_in_use
+from pipelines.registry.in_use import folder_of_marks, versions_in_use
 from pipelines.registry.models import CHAMPION, FINGERPRINT_TAG, aliases_of, registry_client
 from pipelines.retention.choice import Disk, Run
 from pipelines.retraining.journal import LAST, START
@@ -157,8 +157,10 @@ class WorkFolder:
         """Return why versions of the model stay, the best reason for each."""
         model, uri = self.config.registered_model, self.config.tracking_uri
         reasons: dict[int, str] = {}
-        for mirror in (self.config.mirror, default_mirror()):
-            reasons |= dict.fromkeys(versions_in_use(model, mirror.root), "a service here has loaded it")
+        mirrors = (self.config.mirror, default_mirror())
+        for root in {folder_of_marks(uri), *(mirror.root for mirror in mirrors)}:
+            reasons |= dict.fromkeys(versions_in_use(model, root), "a service here has loaded it")
+        for mirror in mirrors:
             galleries = mirror.root / GALLERIES
             there = {path for path in map(galleries.joinpath, mirror.stored(galleries)) if path.match(f"*/{STATE}")}
             for state in there.union(galleries.glob(f"*/{STATE}")):

@@ -121,10 +121,10 @@ def shop(
     bucket: str,
     s3_client: None,
 ) -> Iterator[Shop]:
-    monkeypatch.setenv("VSE_WORK_DIR", str(work_dir))
+    monkeypatch.setenv("VSE_WORK_DIR", str(tmp_path / "of the service"))
     storage = [f"storage.address={bucket}/{tmp_path.name}"] if request.param == "s3" else []
     made = Shop(load_config(None, [f"work_dir={work_dir}", "name=shop", *storage]), tmp_path / "artifacts")
-    with in_use("shop/5"):
+    with in_use("shop/5", made.config.tracking_uri):
         yield made
 
 
