@@ -105,6 +105,18 @@ class WorkFolder:
                 disk.add(home, *file)
         return disk
 
+    def is_used_by_now(self, run: Run, folders: set[str]) -> bool:
+        """Return whether something has begun to need a run's versions, or to use its folders, since this was read."""
+        now, known = WorkFolder(self.config), {each.name for each in self.runs}
+        versions, reasons = set(now._own(run.folders)), now._needed_versions(self.runs)
+        if versions != set(self._own(run.folders)) or versions & reasons.keys():
+            return True
+        mirror, place = self.config.mirror, self.config.work_dir / RUNS
+        found = place.glob(f"*/{OUTPUTS}") if mirror.address is None else map(place.joinpath, mirror.stored(place))
+        names = [path.relative_to(self.config.work_dir) for path in found if path.match(f"{RUNS}/*/{OUTPUTS}")]
+        begun = [name.as_posix() for name in names if name.parent.as_posix() not in known]
+        return any(folders & now._recorded(name).folders for name in begun)
+
     def _own(self, folders: frozenset[str]) -> list[int]:
         """Return the versions of the configured model whose registrations are among folders."""
         found = (each for folder in folders for each in self.versions.get(folder, ()))

@@ -60,6 +60,18 @@ def lock_file(root: Path, path: Path, use: str) -> Path:
     return folder / f"{use}.lock"
 
 
+def remove_locks(root: Path, path: Path) -> None:
+    """Remove the files that lock a path of a work folder, but those that a process holds, or another machine's may."""
+    folder = root / _LOCKS / path.relative_to(root)
+    for found in [*sorted(folder.rglob("*"), reverse=True), folder]:
+        with contextlib.suppress(OSError):  # it is held or not empty, or another process removes it as well
+            if found.is_dir():
+                found.rmdir()
+            elif found.suffix != ".json":  # the name of a holder, who removes it
+                with locked(found, fcntl.LOCK_EX | fcntl.LOCK_NB, os.O_RDWR):
+                    found.unlink()
+
+
 @dataclass(frozen=True)
 class Mirror:
     """A work folder and the storage behind it, with each file under its name relative to the folder; plain values.
