@@ -74,7 +74,7 @@ def _registered(reference: str, name: str, tracking_uri: str) -> tuple[Mapping[i
 
     A database on this machine is read without MLflow, which takes seconds to import. Raises RegistryError.
     """
-    database = _database(tracking_uri)
+    database = database_of(tracking_uri)
     if database is not None and (found := read_versions(database, name)) and found[0]:
         return found
     client = registry_client(tracking_uri)
@@ -146,7 +146,7 @@ def tags_of(name: str, version: int, tracking_uri: str) -> dict[str, str]:
 
 def registry_client(tracking_uri: str) -> MlflowClient:
     """Return a client of a server or database; raises RegistryError if a database does not exist, or TrackingError."""
-    database = _database(tracking_uri)
+    database = database_of(tracking_uri)
     if database is not None and not database.is_file():
         # MLflow would make an empty one.
         raise RegistryError(
@@ -155,7 +155,8 @@ def registry_client(tracking_uri: str) -> MlflowClient:
     return connect(tracking_uri)
 
 
-def _database(tracking_uri: str) -> Path | None:
+def database_of(tracking_uri: str) -> Path | None:
+    """Return the file of a database on this machine; None for a server."""
     path = tracking_uri.removeprefix("sqlite:///")
     return None if path == tracking_uri else Path(path)
 

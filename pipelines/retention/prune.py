@@ -2,8 +2,8 @@
 
 import argparse
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +21,7 @@ from pipelines.runtime.progress import progress_bar
 from pipelines.runtime.stage import MANIFEST
 from pipelines.tracking.client import named_outages
 from preprocessing.storage.base import BusyError
-from preprocessing.storage.mirror import Mirror
+from preprocessing.storage.mirror import Mirror, remove_locks
 
 Unit = TypeVar("Unit", int, timedelta)
 
@@ -40,16 +40,18 @@ def prune(config: PipelineConfig, rules: Rules, *, is_real: bool) -> str:
     going = choose(runs, config.registered_model, rules, disk)
     busy = list(_busy(config.mirror, going)) if is_real else []
     going = [run for run in going if run not in busy]
-    folders = removable(going, runs)
-    _print([run for run in runs if run.model == config.registered_model], going, busy, folders, disk)
-    is_freed = not is_real or _remove(found, going, folders)
+    own = [run for run in runs if run.model == config.registered_model]
+    _print(own, going, busy, removable(going, runs), disk)
+    gone = _remove(found, going) if is_real else dict.fromkeys(going, True)
     known = {folder for run in runs for folder in run.folders}
     unknown = [name for name in found.files if Path(name).name == MANIFEST and name.rpartition("/")[0] not in known]
-    where, size = config.mirror.address or config.work_dir, _size(disk.freed(folders))
-    told = [f"{'removed' if is_real else 'would remove'} {len(going)} runs, {size} of {_size(disk.total)} in {where}"]
+    where, size = config.mirror.address or config.work_dir, _size(disk.freed(removable([*gone], runs)))
+    told = [f"{'removed' if is_real else 'would remove'} {len(gone)} runs, {size} of {_size(disk.total)} in {where}"]
+    if len(gone) < len(going):
+        told.append(f"{len(going) - len(gone)} runs stay that another process has begun to use meanwhile")
     if unknown:
         told.append(f"{len(unknown)} outputs stay that no run on record has made, as those of earlier releases")
-    if not is_freed:
+    if not all(gone.values()):
         told.append("their runs are marked as deleted in MLflow: `mlflow gc` on its server removes them for good")
     return "; ".join(told) + ("" if is_real else " (--yes removes it)")
 
@@ -64,29 +66,43 @@ def _busy(mirror: Mirror, going: Sequence[Run]) -> Iterator[Run]:
             yield run
 
 
-def _remove(found: WorkFolder, going: Sequence[Run], folders: set[str]) -> bool:
-    """Remove runs, the records by which an interrupted removal is finished last; False if MLflow has some left."""
-    config, mirror = found.config, found.config.mirror
-    client, records = registry_client(config.tracking_uri), {run.name for run in going}
-    for run in going:
-        outputs = RunOutputs(model=run.model, at=run.at, folders=sorted(run.folders), is_going=True)
-        write_outputs(mirror, mirror.root / run.name, outputs)
-    logged = {folder for folder in folders if folder.startswith(MLFLOW)}
-    with progress_bar("prune", len(folders), "folders") as bar:
-        for folder in sorted(folders - records - logged):
-            with named_outages(config.tracking_uri, f"delete the versions of {folder}"):
-                for version in found.versions.get(folder, ()):
-                    client.delete_model_version(version.name, version.version)
-            with exclusive(mirror, mirror.root / folder):
-                mirror.remove(mirror.root / folder)
+def _remove(found: WorkFolder, going: Sequence[Run]) -> dict[Run, bool]:
+    """Remove runs one by one; return those that went, each with whether MLflow has nothing left of it.
+
+    One that a process has begun to use since the work folder was read stays.
+    """
+    mirror = found.config.mirror
+    gone: dict[Run, bool] = {}
+    with progress_bar("prune", len(going), "runs") as bar:
+        for run in going:
+            folders = removable([run], [each for each in found.runs if each not in gone])
+            places = [mirror.root / name for name in sorted({run.name, *folders}) if not name.startswith(MLFLOW)]
+            with suppress(BusyError), exclusive(mirror, *places):
+                if not found.is_used_by_now(run, folders):
+                    gone[run] = _remove_run(found, run, folders)
+            for place in places if run in gone else ():
+                remove_locks(mirror.root, place)
             bar.update()
-    is_freed = found.logged.remove({run.removeprefix(MLFLOW) for run in logged})
-    for name in records:
-        mirror.drop(mirror.root / name / OUTPUTS)
-    for name in records & folders:
-        mirror.remove(mirror.root / name)
-    for folder in folders - logged:
-        shutil.rmtree(mirror.root / "locks" / folder, ignore_errors=True)
+    return gone
+
+
+def _remove_run(found: WorkFolder, run: Run, folders: set[str]) -> bool:
+    """Remove a run's folders, the record by which an interrupted removal is finished last; False if MLflow has some."""
+    config, mirror = found.config, found.config.mirror
+    outputs = RunOutputs(model=run.model, at=run.at, folders=sorted(run.folders), is_going=True)
+    write_outputs(mirror, mirror.root / run.name, outputs)
+    client = registry_client(config.tracking_uri)
+    for folder in folders:  # first: they have just been looked at
+        with named_outages(config.tracking_uri, f"delete the versions of {folder}"):
+            for version in found.versions.get(folder, ()):
+                client.delete_model_version(version.name, version.version)
+    logged = {folder for folder in folders if folder.startswith(MLFLOW)}
+    for folder in sorted(folders - logged - {run.name}):
+        mirror.remove(mirror.root / folder)
+    is_freed = found.logged.remove({each.removeprefix(MLFLOW) for each in logged})
+    mirror.drop(mirror.root / run.name / OUTPUTS)
+    if run.name in folders:
+        mirror.remove(mirror.root / run.name)
     return is_freed
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import PipelineConfig
-from pipelines.registry.in_use import versions_in_use
+from pipelines.registry.in_use import folder_of_marks, versions_in_use
 from pipelines.registry.models import CHAMPION, FINGERPRINT_TAG, aliases_of, registry_client
 from pipelines.retention.choice import Disk, Run
 from pipelines.retraining.journal import LAST, START
@@ -105,6 +105,18 @@ class WorkFolder:
                 disk.add(home, *file)
         return disk
 
+    def is_used_by_now(self, run: Run, folders: set[str]) -> bool:
+        """Return whether something has begun to need a run's versions, or to use its folders, since this was read."""
+        now, known = WorkFolder(self.config), {each.name for each in self.runs}
+        versions, reasons = set(now._own(run.folders)), now._needed_versions(self.runs)
+        if versions != set(self._own(run.folders)) or versions & reasons.keys():
+            return True
+        mirror, place = self.config.mirror, self.config.work_dir / RUNS
+        found = place.glob(f"*/{OUTPUTS}") if mirror.address is None else map(place.joinpath, mirror.stored(place))
+        names = [path.relative_to(self.config.work_dir) for path in found if path.match(f"{RUNS}/*/{OUTPUTS}")]
+        begun = [name.as_posix() for name in names if name.parent.as_posix() not in known]
+        return any(folders & now._recorded(name).folders for name in begun)
+
     def _own(self, folders: frozenset[str]) -> list[int]:
         """Return the versions of the configured model whose registrations are among folders."""
         found = (each for folder in folders for each in self.versions.get(folder, ()))
@@ -157,8 +169,10 @@ class WorkFolder:
         """Return why versions of the model stay, the best reason for each."""
         model, uri = self.config.registered_model, self.config.tracking_uri
         reasons: dict[int, str] = {}
-        for mirror in (self.config.mirror, default_mirror()):
-            reasons |= dict.fromkeys(versions_in_use(model, mirror.root), "a service here has loaded it")
+        mirrors = (self.config.mirror, default_mirror())
+        for root in {folder_of_marks(uri), *(mirror.root for mirror in mirrors)}:
+            reasons |= dict.fromkeys(versions_in_use(model, root), "a service here has loaded it")
+        for mirror in mirrors:
             galleries = mirror.root / GALLERIES
             there = {path for path in map(galleries.joinpath, mirror.stored(galleries)) if path.match(f"*/{STATE}")}
             for state in there.union(galleries.glob(f"*/{STATE}")):

@@ -147,8 +147,10 @@ class StageDir:
             "fingerprint": self.fingerprint,
             "digests": {name: file_digest(file) for name, file in files.items() if file.suffix != ".tar"},
         }
-        write_json_atomic(self.path / MANIFEST, sealed({**manifest, **added}))
-        self.mirror.push(self.path / MANIFEST)
+        record = sealed({**manifest, **added})
+        # There first: one that is here alone would hide that of another machine, which then does the work again.
+        self.mirror.write(self.path / MANIFEST, record)
+        write_json_atomic(self.path / MANIFEST, record)
 
     def _files(self, output: str) -> list[str]:
         path = self.path / output

@@ -56,7 +56,7 @@ class SearchReplica:
 
     def __init__(self, model: str, tracking_uri: str) -> None:
         self._model = load_search_model(model, tracking_uri)
-        self._use = in_use(self._model.name)
+        self._use = in_use(self._model.name, tracking_uri)
         self._use.__enter__()  # until this object goes: its version is not pruned
         # The path of a model that is a folder is not for clients.
         self._name = Path(self._model.name).name if Path(self._model.name).is_dir() else self._model.name

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import tempfile
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 CONTENTS = "contents.json"
 # In a folder that was removed but for what others have there; who makes the folder again drops it.
 REMOVED = "removed"
+# Lists what a stage has made with its digests, and is written last.
+_MANIFEST = "manifest.json"
 
 _THREADS = 8
 _SHARD = "shard-"
@@ -55,6 +58,18 @@ def lock_file(root: Path, path: Path, use: str) -> Path:
     folder = root / _LOCKS / path.relative_to(root)
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{use}.lock"
+
+
+def remove_locks(root: Path, path: Path) -> None:
+    """Remove the files that lock a path of a work folder, but those that a process holds, or another machine's may."""
+    folder = root / _LOCKS / path.relative_to(root)
+    for found in [*sorted(folder.rglob("*"), reverse=True), folder]:
+        with contextlib.suppress(OSError):  # it is held or not empty, or another process removes it as well
+            if found.is_dir():
+                found.rmdir()
+            elif found.suffix != ".json":  # the name of a holder, who removes it
+                with locked(found, fcntl.LOCK_EX | fcntl.LOCK_NB, os.O_RDWR):
+                    found.unlink()
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,14 @@ class Mirror:
         if self.address is not None:
             with tempfile.TemporaryDirectory() as elsewhere:
                 self._storage.upload(Path(shutil.copyfile(path, Path(elsewhere) / path.name)), self._name(path))
+
+    def write(self, path: Path, content: object) -> None:
+        """Write a JSON file on the storage; the one here stays as it is."""
+        if self.address is not None:
+            with tempfile.TemporaryDirectory() as elsewhere:
+                file = Path(elsewhere) / path.name
+                write_json_atomic(file, content)
+                self._storage.upload(file, self._name(path))
 
     def has(self, path: Path) -> bool:
         """Return whether a file is on the storage; without one, here."""
@@ -169,6 +192,8 @@ class Mirror:
         if self.address is not None and not self.is_read_only:
             entries = {directory / name: entry for name, entry in stored.items() if wanted(name)}
             directory.mkdir(parents=True, exist_ok=True)
+            if (manifest := directory / _MANIFEST) in entries:  # first: what comes after it need not be compared
+                self._pull_one(manifest, entries[manifest])
             with ThreadPoolExecutor(_THREADS) as pool:
                 list(pool.map(self._pull_one, entries, entries.values()))
         return stored
@@ -203,9 +228,24 @@ class Mirror:
         if _size(path) != entry.bytes:
             with self._reserved(path, entry.bytes):
                 if _size(path) != entry.bytes:  # no other process has just copied it
+                    if path.name == _MANIFEST:
+                        self._replace_leftovers(path)
                     self._get(entry, path)
         with contextlib.suppress(FileNotFoundError):  # record its use: many file systems do not by themselves
             os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
+
+    def _replace_leftovers(self, manifest: Path) -> None:
+        """Replace the files that a process which was killed here has left of what the arriving manifest lists.
+
+        Another machine has finished the work, and its hardware may give other results of the same size.
+        """
+        digests = _listed_digests(self._storage.read(self._name(manifest)))
+        for path in [path for path in manifest.parent.rglob("*") if path.is_file()]:
+            expected = digests.get(path.relative_to(manifest.parent).as_posix())
+            if expected is not None and _digest(path) != expected and (entry := self._ask(path)) is not None:
+                if path.name.startswith(_SHARD) and path == sidecar_path(path):  # its shard has another digest, too
+                    path.with_suffix(".tar").unlink(missing_ok=True)
+                self._download(self.root / entry.name, path)
 
     def _get(self, entry: Entry, path: Path) -> None:
         """Copy a file to this machine, or link it if this machine has it in another folder."""
@@ -224,11 +264,18 @@ class Mirror:
             return
         files = sorted(directory.iterdir())
         self.push(*files)
-        self._write(f"{self._name(directory)}/{CONTENTS}", {path.name: path.stat().st_size for path in files})
+        self.write(directory / CONTENTS, {path.name: path.stat().st_size for path in files})
 
     def pull_folder(self, directory: Path) -> None:
-        """Copy a folder to this machine, where it appears under its name once it is complete."""
-        if self.address is None or directory.exists():
+        """Copy a folder to this machine, where it appears under its name once it is complete.
+
+        If it is here, and the manifest around it is not yet, that is copied, which replaces what was left here.
+        """
+        if self.address is None:
+            return
+        if directory.exists():
+            if not (manifest := directory.parent / _MANIFEST).is_file():
+                self.pull_file(manifest)
             return
         directory.parent.mkdir(parents=True, exist_ok=True)
         with locked(lock_file(self.root, directory.parent, _PULLING), fcntl.LOCK_EX):
@@ -286,7 +333,7 @@ class Mirror:
         needed = {entry.name for other in others for entry in self.elsewhere(other).values()}
         needed_folders = {name.rpartition("/")[0] for name in needed}
         if folder in needed_folders:
-            self._write(f"{folder}/{REMOVED}", {})
+            self.write(directory / REMOVED, {})
         gone = {folder, *(name.removesuffix(f"/{REMOVED}") for name in there if name.endswith(f"/{REMOVED}"))}
         going = {name for name in there if name.startswith(tuple(f"{each}/" for each in gone))} - needed
         for name in sorted(going - {f"{each}/{REMOVED}" for each in needed_folders}, key=_declares_least):
@@ -299,12 +346,6 @@ class Mirror:
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
-
-    def _write(self, name: str, content: object) -> None:
-        with tempfile.TemporaryDirectory() as aside:
-            file = Path(aside) / "content.json"
-            write_json_atomic(file, content)
-            self._storage.upload(file, name)
 
     def _list_elsewhere(self, directory: Path, entries: Mapping[str, Entry]) -> None:
         files = {name: (entry.name, entry.bytes) for name, entry in sorted(entries.items())}
@@ -399,7 +440,7 @@ NO_MIRROR = Mirror()
 
 def _declares_least(name: str) -> tuple[bool, bool, str]:
     """Sort manifests, then lists and sidecars, before what they declare complete."""
-    return not name.endswith("/manifest.json"), not name.endswith(".json"), name
+    return not name.endswith(f"/{_MANIFEST}"), not name.endswith(".json"), name
 
 
 def _shards(root: Path) -> Iterable[tuple[Path, os.stat_result]]:
@@ -415,3 +456,15 @@ def _room(status: os.stat_result) -> int:
 
 def _size(path: Path) -> int | None:
     return path.stat().st_size if path.is_file() else None
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _listed_digests(manifest: bytes) -> dict[str, str]:
+    """Return the digests in a manifest by name; none if it cannot be read, which its readers tell."""
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        return dict(parse_json(manifest)["digests"])
+    return {}

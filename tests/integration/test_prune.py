@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from pipelines.runtime.outputs import OUTPUTS, RunOutputs, read_outputs, write_o
 from pipelines.runtime.stage import StageDir
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.base import BusyError, StorageError
-from preprocessing.storage.mirror import Mirror
+from preprocessing.storage.mirror import Mirror, lock_file
 from vse_core.digests import sealed
 
 NIGHTS = 9
@@ -121,10 +122,10 @@ def shop(
     bucket: str,
     s3_client: None,
 ) -> Iterator[Shop]:
-    monkeypatch.setenv("VSE_WORK_DIR", str(work_dir))
+    monkeypatch.setenv("VSE_WORK_DIR", str(tmp_path / "of the service"))
     storage = [f"storage.address={bucket}/{tmp_path.name}"] if request.param == "s3" else []
     made = Shop(load_config(None, [f"work_dir={work_dir}", "name=shop", *storage]), tmp_path / "artifacts")
-    with in_use("shop/5"):
+    with in_use("shop/5", made.config.tracking_uri):
         yield made
 
 
@@ -156,13 +157,16 @@ def test_a_killed_one_is_finished_by_the_next(shop: Shop, monkeypatch: pytest.Mo
     shop.mirror.drop(shop.gallery)
     # Of the first version nothing is on record, as an earlier release made it.
     shop.mirror.drop(shop.root / "pipelines" / hashlib.sha256(b"run 1").hexdigest()[:16] / OUTPUTS)
+    remove = Mirror.remove
     for stop in (0, 2, 5, 7):
-        left = iter([Mirror.remove] * stop)
+        left = iter([remove] * stop)
         monkeypatch.setattr(Mirror, "remove", lambda self, folder, left=left: next(left)(self, folder))
         with pytest.raises(StopIteration):
             prune(shop.config, Rules(keep=2), is_real=True)
     monkeypatch.undo()
     prune(shop.config, Rules(keep=6), is_real=True)
+    assert shop.versions == {1, 5, 6}  # the removal of the first, made last, had not begun
+    prune(shop.config, Rules(keep=2), is_real=True)
     assert shop.versions == {5, 6}
     assert shop.nights("train") == shop.nights("register") | {7, 8, 9} == shop.nights("run") == {5, 6, 7, 8, 9}
 
@@ -184,6 +188,32 @@ def test_another_process_is_at_work(
         main()
         assert "another process is at it" in capsys.readouterr().out
         assert shop.nights("run") == first
+
+
+def test_what_comes_into_use_while_others_are_removed_stays(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four runs that go: one's version is made champion, one's training is reused, and one is started again."""
+    shop.client.delete_registered_model_alias("shop", "champion")
+    shop.mirror.drop(shop.gallery)
+    remove, began = Mirror.remove, ExitStack()
+    trained = StageDir(shop.root, "train", hashlib.sha256(b"train 3").hexdigest(), shop.mirror).path
+    started = shop.root / "pipelines" / hashlib.sha256(b"run 4").hexdigest()[:16]
+
+    def begin(self: Mirror, folder: Path) -> None:
+        monkeypatch.setattr(Mirror, "remove", remove)
+        shop.client.set_registered_model_alias("shop", "champion", "2")
+        record = RunOutputs(at=datetime.now(UTC), folders=[trained.relative_to(shop.root).as_posix()])
+        write_outputs(shop.mirror, shop.root / "pipelines" / "new", record)
+        began.enter_context(exclusive(shop.mirror, started))
+        remove(self, folder)
+
+    monkeypatch.setattr(Mirror, "remove", begin)
+    with began:
+        told = prune(shop.config, Rules(keep=2), is_real=True)
+        assert lock_file(shop.root, started, "work").with_suffix(".json").exists()
+    assert told.startswith("removed 1 runs, ")
+    assert "3 runs stay that another process has begun to use meanwhile" in told
+    assert shop.versions == {2, 3, 4, 5, 6}
+    assert shop.nights("train") == {2, 3, 4, 5, 6, 7, 8, 9}
 
 
 def test_a_record_that_cannot_be_read(tmp_path: Path) -> None:

@@ -65,6 +65,59 @@ def test_what_is_complete_on_the_storage_is_complete_on_every_machine(tmp_path: 
     check_outputs(there.path)
 
 
+@pytest.mark.parametrize("way", ["the plan", "a worker", "the folder in it"])
+def test_what_a_killed_machine_has_left_is_replaced_by_what_another_has_completed(tmp_path: Path, way: str) -> None:
+    """Their hardware gives other results of the same sizes. A copy of a shard is bound by its sidecar's digest."""
+    killed, other = (
+        StageDir(tmp_path / name, "evaluate", "ab" * 32, Mirror(tmp_path / name, str(tmp_path / "storage")))
+        for name in ("killed", "other")
+    )
+    shards = ("shard-00000.tar", "shard-00000.json", "shard-00001.tar", "shard-00001.json")
+    for stage, own in ((killed, "1"), (other, "2")):
+        (stage.create() / "best").mkdir()
+        for name in ("embeddings", "best/model", *shards):
+            (stage.path / name).write_text("same" if "00001" in name else own)
+    kept = (killed.path / "shard-00001.tar").stat().st_ino
+    (killed.path / "left by another").write_text("1")
+    other.mirror.push_folder(other.path / "best")
+    other.complete({}, ["embeddings", "best", *shards])
+    {
+        "the plan": killed.is_complete,
+        "a worker": lambda: killed.mirror.pull(killed.path, lambda name: name == MANIFEST),
+        "the folder in it": lambda: killed.mirror.pull_folder(killed.path / "best"),
+    }[way]()
+    assert (killed.path / "best/model").read_text() == "2"
+    killed.mirror.pull(killed.path)
+    for name in ("embeddings", "best/model", *shards):
+        assert (killed.path / name).read_text() == (other.path / name).read_text()
+    check_outputs(killed.path)
+    assert (killed.path / "shard-00001.tar").stat().st_ino == kept  # not copied again
+    assert (killed.path / "left by another").read_text() == "1"
+
+
+def test_a_manifest_that_did_not_reach_the_storage_does_not_hide_that_of_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: LocalStorage, path: Path, name: str) -> None:
+        if name.endswith(MANIFEST):
+            raise StorageError("no answer")
+
+    cut_off, other = (
+        StageDir(tmp_path / name, "train", "ab" * 32, Mirror(tmp_path / name, str(tmp_path / "storage")))
+        for name in ("cut off", "other")
+    )
+    for stage, own in ((cut_off, "1"), (other, "2")):
+        (stage.create() / "model").write_text(own)
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "upload", refuse)
+        with pytest.raises(StorageError, match="no answer"):
+            cut_off.complete({}, ["model"])
+    other.complete({}, ["model"])
+    assert cut_off.is_complete()
+    assert cut_off.read_manifest() == other.read_manifest()
+    assert (cut_off.path / "model").read_text() == "2"
+
+
 def test_the_lease_that_an_earlier_version_has_listed_is_not_an_output(tmp_path: Path) -> None:
     storage, folder = tmp_path / "storage", f"train/{'ab' * 8}"
     here, there = (

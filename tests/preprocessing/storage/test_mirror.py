@@ -12,7 +12,8 @@ import pytest
 
 from preprocessing.storage import mirror
 from preprocessing.storage.base import Entry, LocalStorage, StorageError
-from preprocessing.storage.mirror import Mirror
+from preprocessing.storage.lease import FolderLock
+from preprocessing.storage.mirror import Mirror, lock_file, remove_locks
 
 
 @pytest.fixture
@@ -144,6 +145,26 @@ def test_one_pinned_shard_stays(here: Mirror) -> None:
     assert not first.exists()
     with here.pinned_shard(first):
         assert first.read_bytes() == bytes(100)
+
+
+def test_locks_are_removed_unless_somebody_holds_them(tmp_path: Path) -> None:
+    folder = tmp_path / "train" / "1"
+    free, held = (lock_file(tmp_path, folder / name, "work") for name in ("checkpoints", "."))
+    free.touch()
+    elsewhere = write(lock_file(tmp_path, folder / "elsewhere", "work").with_suffix(".json"))
+    lock = FolderLock(held, 60)
+    lock.take()
+    remove_locks(tmp_path, folder)
+    assert lock.renew()
+    assert {path for path in folder.parents[1].rglob("*") if path.is_file()} == {
+        held,
+        held.with_suffix(".json"),
+        elsewhere,
+    }
+    lock.release()
+    elsewhere.unlink()
+    remove_locks(tmp_path, folder)
+    assert not (tmp_path / "locks" / "train" / "1").exists()
 
 
 def test_more_than_the_limit_at_once_is_an_error(here: Mirror, there: Mirror) -> None:
