@@ -26,6 +26,7 @@ from preprocessing.features.extractor import Extractor, ExtractorError, FileExtr
 from preprocessing.features.images import ImageError, image_bytes
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.address import require_inner_name
+from preprocessing.storage.base import StorageError
 from vse_core import registry
 from vse_core.digests import check_digests, write_digests
 from vse_core.models import Model, load_model, load_text_side
@@ -176,7 +177,7 @@ class Embedder:
     def _load(self, position: int, uri: str) -> Any:
         try:
             return self._extractor.load(uri)
-        except ImageError as error:
+        except (ImageError, StorageError) as error:
             raise QueryError(position, str(error)) from error
 
 

@@ -52,6 +52,18 @@ def test_unreadable_image_is_refused_by_its_position_beyond_the_first_batch(embe
     assert caught.value.position == 34
 
 
+def test_an_image_of_a_storage_that_cannot_be_reached_is_refused_by_its_position(
+    embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    with pytest.raises(QueryError, match="bucket") as caught:
+        embedder.embed_images(["scene://0/0", "s3://bucket/dog.jpg"])
+    assert caught.value.position == 1
+
+
 def test_extractor_takes_local_weights_along_but_nothing_that_could_run_and_names_others(tmp_path: Path) -> None:
     weights = tmp_path / "weights"
     weights.mkdir()
