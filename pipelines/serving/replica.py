@@ -58,12 +58,11 @@ class SearchReplica:
         self._model = load_search_model(model, tracking_uri)
         self._use = in_use(self._model.name, tracking_uri)
         self._use.__enter__()  # until this object goes: its version is not pruned
-        # The path of a model that is a folder is not for clients.
-        self._name = Path(self._model.name).name if Path(self._model.name).is_dir() else self._model.name
+        self._name = _public(self._model.name)
         own = read_state(Path(model))
         self._served = {"model": self._name, "gallery": "", "gallery_version": ""}
         if own is not None:
-            self._served = {"model": own["model"], "gallery": self._name, "gallery_version": own["current"]}
+            self._served = {"model": _public(own["model"]), "gallery": self._name, "gallery_version": own["current"]}
             self._name = f"{self._name}/{own['current']}"
         self._places = {record.image_id: place for place, record in enumerate(self._model.gallery.records)}
         self._cached_image = lru_cache(_IMAGES_CACHED)(self._image)
@@ -235,6 +234,11 @@ class SearchReplica:
         except (ImageError, StorageError) as error:
             shown = "; this is the gallery's thumbnail of it" if is_full and image_id in self._model.thumbnails else ""
             raise RequestError(404, f"{_UNREADABLE}{shown}") from error
+
+
+def _public(name: str) -> str:
+    """Return the name of a model, or of a model that is a folder, whose path is not for clients, the folder's."""
+    return Path(name).name if Path(name).is_dir() else name
 
 
 class _Together:

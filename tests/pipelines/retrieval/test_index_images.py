@@ -514,7 +514,7 @@ def test_answers_of_a_service_name_the_version_of_its_gallery(bundle: Path, phot
     (answer,) = replica._search_texts([Search("a red ring", 1, "images")])
     assert isinstance(answer, dict)
     assert answer["model"] == asyncio.run(replica.facts())["model"] == f"holiday/{version}"
-    assert replica._served == {"model": str(bundle), "gallery": "holiday", "gallery_version": version}
+    assert replica._served == {"model": bundle.name, "gallery": "holiday", "gallery_version": version}
 
 
 @pytest.mark.parametrize(
