@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -97,7 +97,7 @@ class SearchModel:
     """A model with its gallery and index.
 
     `thumbnails` are small JPEG files of the images by id, which a gallery of somebody's own images has, as it has the
-    table of their vectors (`stored`). `confidence` is by the kind of the hits.
+    table of their vectors (`stored`) and its `state`, which names its version. `confidence` is by the kind of the hits.
     """
 
     name: str
@@ -108,6 +108,7 @@ class SearchModel:
     correction: Correction | None = None
     confidence: Mapping[Target, HitConfidence] = field(default_factory=dict)
     stored: ParquetFile | None = None
+    state: Mapping[str, Any] | None = None
 
     def target_of(self, kind: Kind, wanted: Target | None = None) -> Target:
         """Return what a query looks for: what is wanted, else the other kind, or images if there are no captions.
@@ -244,7 +245,7 @@ def load_search_model(reference: str, tracking_uri: str) -> SearchModel:
             gallery, thumbnails, stored = Gallery.load(bundle / "gallery"), {}, None
             index = GalleryIndex.load(bundle / "index", index_origin(bundle / "model", bundle / "gallery"))
         confidence = HitConfidence.of(gallery, index, correction)
-        return SearchModel(name, embedder, gallery, index, thumbnails, correction, confidence, stored)
+        return SearchModel(name, embedder, gallery, index, thumbnails, correction, confidence, stored, own_images)
     except (FileNotFoundError, ValueError, GalleryError, ExtractorError) as error:
         if own_images is not None and read_state(Path(reference)) != own_images:
             return load_search_model(reference, tracking_uri)  # an update has replaced the version meanwhile

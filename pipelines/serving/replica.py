@@ -19,7 +19,6 @@ from pipelines.registry.in_use import in_use
 from pipelines.retrieval.filters import column_types
 from pipelines.retrieval.gallery_storage import mirror_of
 from pipelines.retrieval.hits import Hit
-from pipelines.retrieval.image_gallery import read_state
 from pipelines.retrieval.options import Kind, Target
 from pipelines.retrieval.search_model import SearchError, load_search_model
 from pipelines.serving import limits
@@ -59,7 +58,7 @@ class SearchReplica:
         self._use = in_use(self._model.name, tracking_uri)
         self._use.__enter__()  # until this object goes: its version is not pruned
         self._name = _public(self._model.name)
-        own = read_state(Path(model))
+        own = self._model.state
         self._served = {"model": self._name, "gallery": "", "gallery_version": ""}
         if own is not None:
             self._served = {"model": _public(own["model"]), "gallery": self._name, "gallery_version": own["current"]}
