@@ -6,6 +6,7 @@ from itertools import chain, groupby
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from pipelines.config import PipelineConfig
 from pipelines.evaluation.evaluated_model import done_once
@@ -24,19 +25,19 @@ from pipelines.runtime.stage import Plans, StageDir, StageError, StageReport, ch
 from pipelines.stages.runner import run_stages
 from pipelines.tracking import Tracker
 from pipelines.training.left_out import Pair, named_pairs, write_pairs
-from pipelines.training.readers import captions_reader
+from pipelines.training.readers import split_reader
 from pipelines.training.trained_pairs import has_record, unseen_pairs
 from preprocessing.datasets import build_dataset
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.shards.reader import ShardReader
 from vse_core.digests import file_digest
-from vse_core.evaluation.pair_fit import PairFit
+from vse_core.evaluation.pair_fit import GoodPairs
 from vse_core.models import load_model
 from vse_core.models.model import WEIGHTS
 
 NAME = "audit"
 # Raised when the same models and data would give another audit.
-VERSION = 2
+VERSION = 3
 TABLE, SHEET = "misfits.csv", "misfits.html"
 # Images of the contact sheet.
 _WORST = 60
@@ -71,23 +72,25 @@ class PairJudge:
         self._texts = TextEmbedder(load_model(model, default_device()), model)
         self._root = build_dataset(config.dataset.format, **config.dataset.options()).root
         train, good = (
-            ShardReader(shards[split], config.features.member, verify=True)
+            split_reader(config.mirror, shards[split], config.features.member)
             for split in (config.dataset.train_split, config.dataset.eval_split)
         )
         if (reason := misfit(self._texts.model, train)) is not None:
             raise StageError(f"{NAME}: the model in {model} {reason}: name the configuration of its own features")
         self.reader = train
-        self._fit = PairFit.of(*pair_similarities(self._texts, good, range(len(good)), list(good.texts())), loss)
+        self._good = GoodPairs(*pair_similarities(self._texts, good, range(len(good)), list(good.texts())), loss)
 
-    def judge(self, images: Sequence[int]) -> list[AuditedPair]:
-        """Judge the pairs of some images of the training split, in their order."""
+    def judge(self, images: Sequence[int], left_out: Set[Pair] = frozenset()) -> list[AuditedPair]:
+        """Judge the pairs of some images of the training split, in their order; an image by those not `left_out`."""
         records = list(records_of(self.reader, self._root, images))
         pairs = [(record, caption) for record in records for caption in record.captions]
         texts = [caption.text for _, caption in pairs]
         similarities_C, counts_B = pair_similarities(self._texts, self.reader, images, texts)
-        fits_C = self._fit.fits(similarities_C, counts_B)
-        judged = (similarities_C.tolist(), fits_C.tolist(), (fits_C <= self._fit.threshold).tolist())
-        return [AuditedPair(*pair, *found) for pair, *found in zip(pairs, *judged, strict=True)]
+        ids = ((record.image_id, caption.caption_id) for record, caption in pairs)
+        is_counted_C = torch.tensor([pair not in left_out for pair in ids])
+        judged = (similarities_C, *self._good.judge(similarities_C, counts_B, is_counted_C))
+        found = zip(*(values_C.tolist() for values_C in judged), strict=True)
+        return [AuditedPair(*pair, *values) for pair, values in zip(pairs, found, strict=True)]
 
 
 def audit_by_model(named: NamedModel, loss: float) -> StageReport:
@@ -98,8 +101,9 @@ def audit_by_model(named: NamedModel, loss: float) -> StageReport:
     """
     plans = run_stages(named.config, ["extract"])
     name, _, version = named.reference.partition("/")
-    tags = tags_of(name, int(version), named.config.tracking_uri) if version.isdigit() else {}
-    reader = _reader(named.config, plans)
+    is_version = version.isdigit() and not Path(named.reference).is_dir()
+    tags = tags_of(name, int(version), named.config.tracking_uri) if is_version else {}
+    reader = _reader(named.config, plans["extract"].outputs)
     unseen = unseen_pairs(reader, named.model)
     is_of_these = tags.get("vse.data_fingerprint") == plans["extract"].fingerprint
     if not unseen or (is_of_these and not has_record(named.model)):
@@ -117,8 +121,10 @@ def audit_by_halves(config: PipelineConfig, loss: float) -> StageReport:
 
     They are trained without `training.leave_out`, and not from `training.initial`, which may have seen what they judge.
     """
+    if not config.kind.has_embeddings:
+        raise StageError(f"{NAME}: {config.kind.title}'s models have no embeddings to compare pairs by")
     plans = run_stages(config, ["extract"])
-    reader = _reader(config, plans)
+    reader = _reader(config, plans["extract"].outputs)
     order = np.random.default_rng(config.seed).permutation(len(reader))
     left_out = set() if config.training.leave_out is None else named_pairs(config.training.leave_out)
     folder = config.work_dir / NAME / "halves" / plans["extract"].fingerprint[:16]
@@ -178,8 +184,10 @@ def counted_misfits(counts: Mapping[str, int]) -> str:
 def _audit(
     config: PipelineConfig, plans: Plans, judges: Sequence[tuple[NamedModel, Sequence[int]]], loss: float
 ) -> StageReport:
+    left_out = config.training.leave_out
     content = {
         "version": VERSION,
+        "left_out": None if left_out is None else file_digest(left_out),
         "models": [file_digest(named.model / WEIGHTS) for named, _ in judges],
         "features": plans["extract"].fingerprint,
         "reads": config.features.member,
@@ -198,7 +206,9 @@ def _judge(
     stage: StageDir,
     tracker: Tracker,
 ) -> None:
-    judged = (judged_pairs(config, plans["extract"].outputs, model, loss, images) for model, images in judges)
+    file, shards = config.training.leave_out, plans["extract"].outputs
+    left_out = set() if file is None else named_pairs(file)
+    judged = (judged_pairs(config, shards, model, loss, images, left_out) for model, images in judges)
     split, directory = config.dataset.train_split, stage.create()
     counts = write_misfits(chain.from_iterable(judged), directory, f"{split}: images with captions that fit badly")
     tracker.set_tags({"vse.models": " ".join(str(named.model) for named, _ in judges), "vse.split": split})
@@ -215,25 +225,28 @@ def judged_pairs(
     named: NamedModel,
     loss: float,
     images: Sequence[int],
+    left_out: Set[Pair] = frozenset(),
     changed: Set[str] = frozenset(),
 ) -> list[AuditedPair]:
     """Judge the pairs of some images of the training split by a model, as `PairJudge`, but those it was trained on.
 
-    It was not trained on the images whose files have `changed` since, given by their ids. Shards are pulled if need be.
+    It was not trained on the images whose files have `changed` since, given by their ids. Shards are copied as they are
+    needed.
     """
-    with config.mirror.pinned(*shards.values()):
-        check_outputs(*shards.values())
-        model = named.at_hand()
-        reader = ShardReader(shards[config.dataset.train_split], config.features.member)
-        unseen = unseen_pairs(reader, model)
-        to_judge = {image_id for image_id, _ in unseen} | changed
-        images = [image for image in images if reader.meta(image)["image_id"] in to_judge]
-        judged = PairJudge(config, shards, model, loss).judge(images) if images else []
-        return [pair for pair in judged if pair.ids in unseen or pair.record.image_id in changed]
+    for directory in shards.values():
+        config.mirror.pull(directory, lambda name: not name.endswith(".tar"))
+    check_outputs(*shards.values())
+    model = named.at_hand()
+    reader = _reader(config, shards)
+    unseen = unseen_pairs(reader, model)
+    to_judge = {image_id for image_id, _ in unseen} | changed
+    images = [image for image in images if reader.meta(image)["image_id"] in to_judge]
+    judged = PairJudge(config, shards, model, loss).judge(images, left_out) if images else []
+    return [pair for pair in judged if pair.ids in unseen or pair.record.image_id in changed]
 
 
-def _reader(config: PipelineConfig, plans: Plans) -> ShardReader:
-    return captions_reader(config.mirror, plans["extract"].outputs[config.dataset.train_split], config.features.member)
+def _reader(config: PipelineConfig, shards: Mapping[str, Path]) -> ShardReader:
+    return split_reader(config.mirror, shards[config.dataset.train_split], config.features.member)
 
 
 def _is_judged_whole(image: Sequence[AuditedPair]) -> bool:

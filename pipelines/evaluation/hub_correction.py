@@ -24,6 +24,7 @@ from pipelines.retrieval.correction import FEWEST, MOST, Correction
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.progress import counted
 from pipelines.runtime.stage import StageError, check_outputs
+from pipelines.training.readers import split_reader
 from preprocessing.captions.token_table import TokenTable
 from preprocessing.loading.loader import image_batches
 from preprocessing.shards.reader import ShardReader
@@ -107,10 +108,9 @@ def _opened(config: PipelineConfig, train: SplitPaths) -> Iterator[SplitData]:
     """Open the training split; of shards on a storage those that are read are copied."""
     mirror, graphs = config.mirror, [] if train.graphs is None else [train.graphs]
     with mirror.pinned(*graphs):
-        mirror.pull(train.shards, lambda name: not name.endswith(".tar"))
+        reader = split_reader(mirror, train.shards, config.features.member)
         check_outputs(train.shards, *graphs)
-        pin = None if mirror.address is None else mirror.pinned_shard
-        yield SplitData(ShardReader(train.shards, config.features.member, verify=True, pin=pin), train.graphs)
+        yield SplitData(reader, train.graphs)
 
 
 def _sample(reader: ShardReader, most: int) -> Numbers:

@@ -17,7 +17,7 @@ from pipelines.runtime.stage import StageError
 from pipelines.stages.on_worker import on_worker
 from pipelines.tracking import Tracker
 from pipelines.training.left_out import Pair, captions_of, named_pairs, write_pairs
-from pipelines.training.readers import captions_reader
+from pipelines.training.readers import split_reader
 from preprocessing.extraction.split_hashes import DataManifest
 
 LEFT_OUT = "left_out.csv"
@@ -41,7 +41,7 @@ class NewPairs:
 
     def keep(self) -> None:
         """Keep the hashes of the captions, which the next retraining's are compared with."""
-        captions = DataManifest.of_captions(captions_of(captions_reader(self.config.mirror, *self._train)))
+        captions = DataManifest.of_captions(captions_of(split_reader(self.config.mirror, *self._train)))
         self.journal.keep_data(self.identity, self._kept, captions)
 
     def audit(self, champion: int, tracker: Tracker) -> dict[str, Any]:
@@ -51,10 +51,8 @@ class NewPairs:
         """
         from pipelines.evaluation.audit import SHEET, TABLE, counted_misfits  # torch, which planning does without
 
-        limit, loss = self.config.retrain.audit_limit, self.config.retrain.audit_loss
-        counts = self.journal.once(
-            self.identity, AUDIT, lambda: self._judged(champion), lambda record: record.get("loss", loss) == loss
-        )
+        limit = self.config.retrain.audit_limit
+        counts = self.journal.once(self.identity, AUDIT, lambda: self._judged(champion), self._is_current)
         tracker.log_metrics({f"retrain/audit_{name}": counts[name] for name in ("pairs", "misfits", "misfit_images")})
         for name in (TABLE, SHEET):
             if (file := self.journal.file(self.identity, name)) is not None:
@@ -76,40 +74,49 @@ class NewPairs:
         """
         from pipelines.evaluation.audit import TABLE
 
-        before = self.journal.file(self.last["identity"], LEFT_OUT) if self.last is not None else None
         leaves_out = self.config.retrain.audit == "leave_out"
         found = self.journal.file(self.identity, TABLE) if leaves_out else None
-        files = (before, self.config.training.leave_out, found)
-        reader = captions_reader(self.config.mirror, *self._train)
-        named = [named_pairs(file, reader) if file is not None else set() for file in files]
-        chosen = ((named[0] - self._new) | named[1] | named[2]) & set(self._is_new)
-        if not chosen:
-            return None
+        chosen = (self._left_out_before | self._named(found)) & set(self._is_new)
+        # Also without any: an earlier start with other settings may have left some out.
         file = self.journal.of(self.identity) / LEFT_OUT
         file.parent.mkdir(parents=True, exist_ok=True)
         write_pairs(file, sorted(chosen))
         self.journal.keep_files(self.identity, LEFT_OUT)
+        if not chosen:
+            return None
         return file if leaves_out else self.config.training.leave_out
 
     def _judged(self, champion: int) -> dict[str, Any]:
         from pipelines.evaluation.audit import SHEET, TABLE, judged_pairs, write_misfits
         from pipelines.evaluation.named_models import NamedModel
 
-        metas = enumerate(captions_reader(self.config.mirror, *self._train).metas())
+        metas = enumerate(split_reader(self.config.mirror, *self._train).metas())
         new = {image for image, _ in self._new}
         images = [number for number, meta in metas if meta["image_id"] in new]
         pairs = []
         if images:
             named = NamedModel.find(f"{self.config.registered_model}/{champion}", self.config)
-            loss = self.config.retrain.audit_loss
-            judged = on_worker(self.config, judged_pairs, self.config, self.shards, named, loss, images, self.changed)
+            of_these = named, self.config.retrain.audit_loss, images, self._left_out_before, self.changed
+            judged = on_worker(self.config, judged_pairs, self.config, self.shards, *of_these)
             pairs = [pair for pair in judged if pair.ids in self._new]
         folder = self.journal.of(self.identity)
         folder.mkdir(parents=True, exist_ok=True)
         found = write_misfits(pairs, folder, "New images with captions that fit badly")
-        counts = {**found, "champion": champion, "loss": self.config.retrain.audit_loss}
+        counts = {**found, "champion": champion, **self._asked}
         self.journal.keep_files(self.identity, TABLE, SHEET)
         return counts
+
+    def _is_current(self, record: Mapping[str, Any]) -> bool:
+        """Return whether an audit answers what is asked now; one of an earlier release says less."""
+        return all(record.get(name, value) == value for name, value in self._asked.items())
+
+    def _named(self, file: Path | None) -> set[Pair]:
+        return set() if file is None else named_pairs(file, split_reader(self.config.mirror, *self._train))
+
+    @property
+    def _asked(self) -> dict[str, Any]:
+        """What an audit depends on besides the champion: the data may be again what it was before the last one."""
+        return {"loss": self.config.retrain.audit_loss, "since": None if self.last is None else self.last["identity"]}
 
     @property
     def _train(self) -> tuple[Path, str]:
@@ -129,8 +136,14 @@ class NewPairs:
             before = self.journal.data(identity, self._kept) or self.journal.data(identity, split)
         return {
             (image, caption): before is None or image in self.changed or not before.has_caption(image, caption, text)
-            for image, caption, text in captions_of(captions_reader(self.config.mirror, *self._train))
+            for image, caption, text in captions_of(split_reader(self.config.mirror, *self._train))
         }
+
+    @cached_property
+    def _left_out_before(self) -> set[Pair]:
+        """The captions of `training.leave_out`, and the last retraining's that are not new."""
+        before = self.journal.file(self.last["identity"], LEFT_OUT) if self.last is not None else None
+        return (self._named(before) - self._new) | self._named(self.config.training.leave_out)
 
     @cached_property
     def _new(self) -> set[Pair]:

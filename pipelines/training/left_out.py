@@ -17,6 +17,8 @@ from preprocessing.shards.reader import ShardReader
 from preprocessing.storage.atomic import write_bytes_atomic
 
 KEPT = "kept.npy"
+# Characters: a caption may have any number.
+_LONGEST_VALUE = (1 << 31) - 1
 _IDS, _TEXT = ("image_id", "caption_id"), "caption"
 
 Pair = tuple[str, str]
@@ -33,6 +35,7 @@ def named_pairs(path: Path, reader: ShardReader | None = None) -> set[Pair]:
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             separator = max(",;\t", key=file.readline().count)
             file.seek(0)
+            csv.field_size_limit(_LONGEST_VALUE)
             rows = csv.DictReader(file, delimiter=separator, strict=True)
             if missing := set(_IDS).difference(rows.fieldnames or ()):
                 raise ValueError(f"its first line lacks {' and '.join(sorted(missing))}")
@@ -58,9 +61,13 @@ def named_pairs(path: Path, reader: ShardReader | None = None) -> set[Pair]:
 def write_pairs(path: Path, rows: Iterable[Sequence[str]], more: Sequence[str] = ()) -> None:
     """Write such a file: a row has the two ids, then the values of the other columns."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow((*_IDS, *more))
-    writer.writerows(rows)
+    plain, quoted = (
+        csv.writer(text, lineterminator="\n", quoting=quoting) for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
+    )
+    plain.writerow((*_IDS, *more))
+    for row in rows:
+        # The writer lets a carriage return stand alone, which ends a row to readers.
+        (quoted if any("\r" in value for value in row) else plain).writerow(row)
     write_bytes_atomic(path, text.getvalue().encode(errors="surrogateescape"))
 
 

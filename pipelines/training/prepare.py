@@ -43,8 +43,7 @@ def prepare(
     if training.leave_out is not None:
         captions = keep_captions(training.leave_out, train.reader, directory)
         left_out = {"captions_left_out": train.reader.num_captions - captions}
-    if training.epochs:
-        write_trained_pairs(train.reader, kept_captions(directory), training.initial, directory)
+    write_trained_pairs(train.reader, kept_captions(directory), training.initial, directory, bool(training.epochs))
     if captions < batch:
         raise StageError(
             f"train: dataset.train_split has {captions} captions to train on, fewer than training.batch_size {batch}: "

@@ -41,10 +41,15 @@ def open_captions(
         yield SplitData(readers[0], train.graphs), SplitData(readers[1], evaluation.graphs)
 
 
-def captions_reader(mirror: Mirror, shards: Path, feature: str) -> ShardReader:
-    """Open a split for its captions; tars that only the storage has stay there. Raises as :func:`open_captions`."""
+def split_reader(mirror: Mirror, shards: Path, feature: str) -> ShardReader:
+    """Open a split to be read in its order; a tar that only the storage has is copied when its images are asked for.
+
+    Few are on this machine at a time, as many splits are larger than `storage.cache_gb`. Raises as
+    :func:`open_captions`, and ShardError if a sample does not match its checksum.
+    """
     mirror.pull(shards, lambda name: not name.endswith(".tar"))
-    return ShardReader(shards, feature, pin=None if mirror.address is None else mirror.pinned_shard)
+    streamed: dict[str, Any] = {} if mirror.address is None else {"max_open_shards": _SPARE, "pin": mirror.pinned_shard}
+    return ShardReader(shards, feature, verify=True, **streamed)
 
 
 @contextmanager

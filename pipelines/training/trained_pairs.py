@@ -17,14 +17,17 @@ FILE = "trained_pairs.npz"
 
 
 def write_trained_pairs(
-    reader: ShardReader, kept_C: npt.NDArray[np.int64] | None, initial: Path | None, run: Path
+    reader: ShardReader, kept_C: npt.NDArray[np.int64] | None, initial: Path | None, run: Path, is_trained: bool = True
 ) -> None:
     """Write the pairs of a run into its directory, with those of the model that it starts from, if any.
 
-    They are the captions of a split with the numbers `kept_C`, or all.
+    They are the captions of a split with the numbers `kept_C`, or all; none if the run does not train, which knows no
+    more of the model that it starts from than that model's record.
     """
-    is_kept_C = np.ones(reader.num_captions, np.bool_)
-    if kept_C is not None:
+    if not is_trained and initial is not None and not has_record(initial):
+        return
+    is_kept_C = np.full(reader.num_captions, is_trained)
+    if is_trained and kept_C is not None:
         is_kept_C = np.isin(np.arange(reader.num_captions), kept_C)
     pairs = DataManifest.of_captions(compress(captions_of(reader), is_kept_C))
     before = None if initial is None else _trained_pairs(initial)
@@ -32,7 +35,7 @@ def write_trained_pairs(
 
 
 def keep_trained_pairs(run: Path, model: Path) -> None:
-    """Copy the record of a run next to its model; a run of no epochs has none."""
+    """Copy the record of a run next to its model, if there is one."""
     if has_record(run):
         shutil.copyfile(run / FILE, model / FILE)
 

@@ -100,7 +100,7 @@ def image_stamps(dataset: Dataset, hashes: FileHashes | None = None) -> ImageSta
 
 def _file_stamps(hashes: FileHashes, uris: list[str]) -> list[Stamp | None]:
     """Return the stamps of local images; None: generated, or missing."""
-    alone = [uri for uri in uris if "://" not in uri and _file_of(uri) == uri]
+    alone = [uri for uri in uris if "://" not in uri and has_own_file(uri)]
     hashed = dict(zip(alone, hashes.stamps([Path(uri) for uri in alone]), strict=True))
     return [hashed[uri] if uri in hashed else _listed(uri) for uri in uris]
 
@@ -114,6 +114,11 @@ def _listed(uri: str) -> Stamp | None:
     except OSError:
         return None
     return status.st_size, status.st_mtime_ns
+
+
+def has_own_file(uri: str) -> bool:
+    """Return whether an image is a file by itself, whose stamp is the image's."""
+    return _file_of(uri) == uri
 
 
 def _file_of(uri: str) -> str:

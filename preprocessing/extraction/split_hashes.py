@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.datasets.record import ArchivedDataset, Dataset
-from preprocessing.extraction.identity import ImageStamps, entries, image_stamps
+from preprocessing.extraction.identity import ImageStamps, entries, has_own_file, image_stamps
 from preprocessing.storage.atomic import write_bytes_atomic
 
 Numbers = npt.NDArray[np.uint64]
@@ -52,7 +52,7 @@ class DataManifest:
     """The images (id, file, stamp) and captions (ids, text) of a split as sorted 64-bit hashes: 8 bytes each.
 
     A split in archives has the stamps of these alone. `new_images`, which are not kept, are the ids of the images that
-    an earlier state lacked, or had with another file.
+    an earlier state lacked, or had with another file; those of images within a larger file are not known.
     """
 
     images: Numbers = field(default_factory=_none)
@@ -71,7 +71,7 @@ class DataManifest:
         for image_id, uri, stamp, texts in entries(dataset, split, stamps or image_stamps(dataset)):
             images.append(_number([image_id, uri, stamp]))
             captions.extend(_number([image_id, *text]) for text in texts)
-            if before is not None and not _is_in(before.images, images[-1]):
+            if before is not None and has_own_file(uri) and not _is_in(before.images, images[-1]):
                 new_images.add(image_id)
         return cls(_sorted(images), _sorted(captions), new_images=frozenset(new_images))
 

@@ -34,7 +34,8 @@ def hit_confidence(scores_Q: Tensor, log_total_Q: Tensor, temperature: float, re
 def calibrate(scores_QN: Tensor, is_relevant_QN: Tensor, group_Q: Tensor, relevant: float) -> Calibration:
     """Choose the temperature by the likelihood of whether first hits are relevant (Guo et al., ICML 2017).
 
-    The error is of either half of the groups, even and odd ones, by the temperature that was chosen on the other half.
+    The error is of either half of the groups, every second one, by the temperature that was chosen on the other half;
+    of a single group by that of its own.
     """
     top = scores_QN.max(dim=1)
     is_right_Q = is_relevant_QN.gather(1, top.indices.unsqueeze(1))[:, 0].float()
@@ -45,10 +46,13 @@ def calibrate(scores_QN: Tensor, is_relevant_QN: Tensor, group_Q: Tensor, releva
     loss_TQ = torch.nn.functional.binary_cross_entropy(
         confidence_TQ.clamp(1e-6, 1 - 1e-6), is_right_Q.expand_as(confidence_TQ), reduction="none"
     )
-    is_even_Q = group_Q % 2 == 0
-    of_even, of_odd = (int(loss_TQ[:, half].mean(dim=1).argmin()) for half in (is_even_Q, ~is_even_Q))
-    held_out_Q = torch.where(is_even_Q, confidence_TQ[of_odd], confidence_TQ[of_even])
     best = int(loss_TQ.mean(dim=1).argmin())
+    # Some of the groups may be left out, as every second one of many.
+    is_even_Q = group_Q.unique(return_inverse=True)[1] % 2 == 0
+    of_even, of_odd = (
+        int(loss_TQ[:, half].mean(dim=1).argmin()) if half.any() else best for half in (is_even_Q, ~is_even_Q)
+    )
+    held_out_Q = torch.where(is_even_Q, confidence_TQ[of_odd], confidence_TQ[of_even])
     return Calibration(temperatures[best], calibration_error(held_out_Q, is_right_Q))
 
 

@@ -23,10 +23,9 @@ from pipelines.training.launch import Fit, fit
 from pipelines.training.left_out import Pair, named_pairs, pairs_of, write_pairs
 from pipelines.training.loss_log import LOSSES
 from pipelines.training.prepare import make_tables, prepare
-from pipelines.training.readers import open_captions
+from pipelines.training.readers import open_captions, split_reader
 from pipelines.training.run_folder import RunFolder
 from pipelines.training.worker import TrainingJob
-from preprocessing.shards.reader import ShardReader
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.digests import DIGESTS, DigestError, check_digests, recorded, write_digests
 from vse_core.models import load_model
@@ -95,8 +94,9 @@ def _without_worst(
     config.mirror.pull_file(file)
     if not file.is_file():
         asked = config, upstream["extract"].outputs[config.dataset.train_split], plan(first, upstream).output("best")
-        # `by` trains in a process that has the resources of a worker already.
-        write_pairs(file, on_worker(config, _worst, *asked) if by is None else _worst(*asked))
+        # A trial of one worker is that worker, and holds its resources.
+        is_worker = by is not None and config.training.most_workers == 1
+        write_pairs(file, _worst(*asked) if is_worker else on_worker(config, _worst, *asked))
         config.mirror.push(file)
     return first.model_copy(update={"training": first.training.model_copy(update={"leave_out": file})})
 
@@ -105,12 +105,11 @@ def _worst(config: PipelineConfig, shards: Path, model: Path) -> list[Pair]:
     """Return `training.drop_worst` of the captions, least like their images to a model, and those left out anyway."""
     config.mirror.pull_folder(model)
     left_out = set() if config.training.leave_out is None else named_pairs(config.training.leave_out)
-    with config.mirror.pinned(shards):
-        reader = ShardReader(shards, config.features.member)
-        embedder = TextEmbedder(load_model(model, default_device()), model)
-        similarities_C, _ = pair_similarities(embedder, reader, range(len(reader)), list(reader.texts()))
-        found = zip(similarities_C.tolist(), pairs_of(reader), strict=True)
-        ranked = sorted((similarity, pair) for similarity, pair in found if pair not in left_out)
+    reader = split_reader(config.mirror, shards, config.features.member)
+    embedder = TextEmbedder(load_model(model, default_device()), model)
+    similarities_C, _ = pair_similarities(embedder, reader, range(len(reader)), list(reader.texts()))
+    found = zip(similarities_C.tolist(), pairs_of(reader), strict=True)
+    ranked = sorted((similarity, pair) for similarity, pair in found if pair not in left_out)
     dropped = int((config.training.drop_worst or 0) * len(ranked))
     return sorted(left_out | {pair for _, pair in ranked[:dropped]})
 

@@ -29,8 +29,9 @@ from pipelines.inference.feature_check import write_feature_key
 from pipelines.retrieval.gallery import build_gallery
 from pipelines.runtime.stage import StageError
 from pipelines.stages.extract import plan as extract
+from pipelines.stages.train.run import _worst
 from pipelines.training.left_out import named_pairs, pairs_of
-from pipelines.training.trained_pairs import FILE, unseen_pairs, write_trained_pairs
+from pipelines.training.trained_pairs import FILE, has_record, unseen_pairs, write_trained_pairs
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.shards.reader import ShardReader
@@ -52,8 +53,11 @@ def config(tmp_path: Path) -> PipelineConfig:
 @pytest.fixture
 def model(config: PipelineConfig, tmp_path: Path) -> Path:
     """A model of random weights for these splits."""
-    directory = tmp_path / "model"
-    directory.mkdir()
+    return write_model(config, tmp_path / "model")
+
+
+def write_model(config: PipelineConfig, directory: Path) -> Path:
+    directory.mkdir(parents=True)
     reader = ShardReader(extract.plan(config, {}).outputs["train"], "grid")
     words = Vocabulary.build(reader.texts(), 1)
     torch.manual_seed(0)
@@ -147,7 +151,9 @@ def test_pairs_that_a_model_was_trained_on_are_not_judged(
     write_trained_pairs(reader, np.arange(7), None, model)
     assert [pair.ids for pair in judged_pairs(config, shards, named, 0.05, numbers)] == pairs[7:]
     changed = {pairs[0][0]}
-    assert [pair.ids for pair in judged_pairs(config, shards, named, 0.05, numbers, changed)] == pairs[:5] + pairs[7:]
+    assert [pair.ids for pair in judged_pairs(config, shards, named, 0.05, numbers, changed=changed)] == pairs[
+        :5
+    ] + pairs[7:]
     monkeypatch.setattr(audit, "run_stages", lambda *_: plans)
     # It is of these data, but was not trained on all of them.
     monkeypatch.setattr(audit, "tags_of", lambda *_: {"vse.data_fingerprint": plans["extract"].fingerprint})
@@ -186,6 +192,60 @@ def test_the_models_of_halves_start_from_scratch(config: PipelineConfig, monkeyp
         assert named_pairs(half.training.leave_out) == {pair for n, pair in enumerate(pairs) if n // 5 in images}
     assert judged[0] | judged[1] == set(range(8)), "each image is judged once"
     assert not judged[0] & judged[1]
+
+
+def test_a_run_of_no_epochs_has_seen_what_its_initial_model_has(config: PipelineConfig, tmp_path: Path) -> None:
+    reader = ShardReader(extract.plan(config, {}).outputs["train"], "grid")
+    pairs = set(pairs_of(reader))
+    folders = [tmp_path / name for name in ("trained", "untrained", "elsewhere", "unknown")]
+    trained, untrained, elsewhere, unknown = folders
+    for folder in folders:
+        folder.mkdir()
+    write_trained_pairs(reader, np.arange(7), None, trained)
+    write_trained_pairs(reader, None, trained, untrained, is_trained=False)
+    assert unseen_pairs(reader, untrained) == unseen_pairs(reader, trained) != pairs
+    write_trained_pairs(reader, None, None, untrained, is_trained=False)
+    assert unseen_pairs(reader, untrained) == pairs
+    assert has_record(untrained), "it is known to have seen none of them"
+    write_trained_pairs(reader, None, elsewhere, unknown, is_trained=False)
+    assert not has_record(unknown)
+
+
+def test_a_folder_with_a_number_for_a_name_is_no_registered_version(
+    config: PipelineConfig, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := model.parent / "models" / "3").parent.mkdir()
+    model.rename(folder)
+    monkeypatch.chdir(model.parent)
+    monkeypatch.setattr(audit, "run_stages", lambda *_: {"extract": extract.plan(config, {})})
+    monkeypatch.setattr(audit, "_audit", lambda _, __, judges, ___: judges)
+    assert audit_by_model(NamedModel("models/3", config, folder), 0.05)
+
+
+def test_halves_of_a_kind_without_embeddings_are_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "graphs.json").write_text("{}")
+    config = load_config(None, ["preset=hgr_infty", f"model.text.graphs={tmp_path}/graphs.json"])
+    with pytest.raises(StageError, match="have no embeddings to compare pairs by"):
+        audit_by_halves(config, 0.05)
+
+
+def test_a_split_that_is_larger_than_the_machine_is_judged_and_ranked(tmp_path: Path) -> None:
+    """As it is trained on, some shards at a time."""
+    stored = ["dataset.images={train: 40, dev: 5}", "features.shard_size=2", f"storage.address={tmp_path}/store"]
+    config = load_config(None, [f"work_dir={tmp_path}/work", *stored, "training.batch_size=8"])
+    extract._summary.cache_clear()
+    made = make(config)
+    shards = extract.plan(config, {}).outputs
+    model = write_model(config, config.work_dir / "train" / "x" / "best")
+    config.mirror.push_folder(model)
+    room = sum(path.stat().st_size for path in made if "dev" in path.parts) + 4 * max(p.stat().st_size for p in made)
+    small = [f"storage.cache_gb={room / 1e9}", "training.drop_worst=0.4"]
+    config = load_config(None, [f"work_dir={tmp_path}/work", *stored, *small])
+    for path in made:
+        path.unlink()
+    named = NamedModel(str(model), config, model)
+    assert len(judged_pairs(config, shards, named, 0.05, range(40))) == 200
+    assert len(_worst(config, shards["train"], model)) == 80
 
 
 def test_the_standard_cannot_be_audited_by_itself(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from pipelines.retraining.journal import Journal
 from pipelines.retraining.new_pairs import LEFT_OUT, NewPairs
 from pipelines.runtime.stage import StageError
 from pipelines.stages.extract import plan as extract
-from pipelines.training.left_out import named_pairs, pairs_of, write_pairs
+from pipelines.training.left_out import Pair, named_pairs, pairs_of, write_pairs
 from preprocessing.datasets import build_dataset
 from preprocessing.datasets.record import Caption, Record
 from preprocessing.extraction.split_hashes import DataManifest
@@ -44,12 +44,14 @@ class Judge:
     """Finds every second caption unfit, and counts how often it is asked."""
 
     asked: ClassVar[list[list[int]]] = []
+    left_out: ClassVar[list[set[Pair]]] = []
 
     def __init__(self, config: PipelineConfig, shards: Mapping[str, Path], model: Path, loss: float) -> None:
         self.reader = ShardReader(shards["train"], "grid")
 
-    def judge(self, images: list[int]) -> list[AuditedPair]:
+    def judge(self, images: list[int], left_out: Set[Pair] = frozenset()) -> list[AuditedPair]:
         self.asked.append(images)
+        self.left_out.append(set(left_out))
         captions = [
             (Record(meta["image_id"], "/nowhere.jpg", "train", ()), Caption(caption["caption_id"], caption["text"]))
             for meta in map(self.reader.meta, images)
@@ -70,7 +72,7 @@ def configured(tmp_path: Path, images: int, *overrides: str) -> PipelineConfig:
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     monkeypatch.setattr(audit, "PairJudge", Judge)
     monkeypatch.setattr(named_models, "find_model", lambda reference, uri: (reference, Path("model")))
-    Judge.asked = []
+    Judge.asked, Judge.left_out = [], []
     return Judge.asked
 
 
@@ -109,6 +111,7 @@ def test_what_came_new_is_judged_once_and_its_misfits_are_left_out(tmp_path: Pat
     assert logged.artifacts == [TABLE, SHEET]
     assert audited(config, journal) == counts
     assert judged == [[8, 9]]
+    assert Judge.left_out == [{pairs[3], ("gone", "gone#0")}]
     file = new_pairs_of(config, journal).left_out()
     assert file is not None
     assert named_pairs(file) == {pairs[3], *pairs[40:50:2]}
@@ -190,3 +193,28 @@ def test_another_loss_judges_again(tmp_path: Path, judged: list[list[int]]) -> N
         audited(configured(tmp_path, 10, *overrides), journal)
     assert len(judged) == 2
     assert audited(config, journal)["loss"] == 0.05
+
+
+def test_data_that_is_again_what_it_was_is_judged_next_to_what_came_between(
+    tmp_path: Path, judged: list[list[int]]
+) -> None:
+    """Two images were withdrawn and come back: the retraining between does not know what was left out of them."""
+    config = configured(tmp_path, 10)
+    journal, before, between = began(config, NOW), "cc" * 32, "dd" * 32
+    for identity, images in ((before, 9), (between, 8)):
+        journal.keep_data(identity, "train", began(configured(tmp_path, images), LAST).data(LAST, "train"))
+    shards = extract.plan(configured(tmp_path, 10), {}).outputs
+    for last in (before, before, between):
+        NewPairs(config, journal, NOW, {"identity": last}, shards).audit(2, Logged())
+    assert judged == [[9], [8, 9]]
+
+
+def test_what_an_earlier_start_left_out_is_forgotten_if_this_one_trains_on_it(
+    tmp_path: Path, judged: list[list[int]]
+) -> None:
+    journal = began(configured(tmp_path, 8), LAST)
+    config = configured(tmp_path, 10)
+    audited(config, journal)
+    assert new_pairs_of(config, journal).left_out() is not None
+    assert new_pairs_of(configured(tmp_path, 10, "retrain.audit=none"), journal).left_out() is None
+    assert named_pairs(journal.of(NOW) / LEFT_OUT) == set()

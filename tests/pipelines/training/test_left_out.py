@@ -35,10 +35,11 @@ def test_the_captions_that_a_file_does_not_name_are_kept(reader: ShardReader, tm
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """Ids may hold commas, quotes, line breaks, and bytes that are not UTF-8."""
-    odd = [('a "b", c', "1\n2"), (os.fsdecode(b"\xff.jpg"), "x")]
-    write_pairs(tmp_path / "out.csv", [(*pair, "1", 'a "caption",\nof two lines') for pair in odd], ["fit", "caption"])
-    assert named_pairs(tmp_path / "out.csv") == set(odd)
+    """Ids and captions may hold commas, quotes, line breaks, and bytes that are not UTF-8."""
+    odd = [('a "b", c', "1\n2"), (os.fsdecode(b"\xff.jpg"), "x"), ("a\rb", "1\r")]
+    for caption in ('a "caption",\nof two lines', "a dog\rruns", 200_000 * "long "):
+        write_pairs(tmp_path / "out.csv", [(*pair, "1", caption) for pair in odd], ["fit", "caption"])
+        assert named_pairs(tmp_path / "out.csv") == set(odd)
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])

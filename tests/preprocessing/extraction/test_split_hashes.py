@@ -88,6 +88,16 @@ def test_new_images_are_those_that_an_earlier_state_lacked_or_had_with_another_f
     assert now.since(before) == DatasetDiff(new_images=2, gone_images=1, new_captions=1)
 
 
+def test_a_row_that_is_added_to_an_array_does_not_make_the_others_new(tmp_path: Path) -> None:
+    rows = {f"train_ims.npy#{row}": [f"caption {row}"] for row in range(3)}
+    (tmp_path / "train_ims.npy").write_bytes(b"three rows")
+    before = DataManifest.of(ListDataset(tmp_path, rows), "train")
+    (tmp_path / "train_ims.npy").write_bytes(b"four rows")
+    now = DataManifest.of(ListDataset(tmp_path, {**rows, "train_ims.npy#3": ["new"]}), "train", before=before)
+    assert now.new_images == set()
+    assert now.since(before).new_captions == 1
+
+
 def test_a_caption_is_known_by_its_ids_and_its_text(tmp_path: Path) -> None:
     manifest = DataManifest.of(ListDataset(tmp_path, {"a": ["one", "two"]}), "train")
     assert manifest.has_caption("a", "a#0", "one")

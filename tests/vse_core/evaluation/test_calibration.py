@@ -41,5 +41,8 @@ def test_the_temperature_that_made_the_scores_is_found(temperature: float) -> No
     found = calibrate(scores, is_relevant, torch.arange(4000), 1)
     assert found.temperature == pytest.approx(temperature, rel=0.1)
     assert found.error < 0.03
+    # Every second group is left out, as of many queries, or all are one.
+    assert calibrate(scores, is_relevant, 2 * torch.arange(4000), 1).error == pytest.approx(found.error)
+    assert calibrate(scores, is_relevant, torch.zeros(4000), 1).error < 0.03
     wrong = calibrate(scores, is_relevant.roll(1, 0), torch.arange(4000), 1)
     assert wrong.temperature > 3 * temperature, "hits that are right by chance deserve no confidence"
