@@ -117,9 +117,9 @@ def reverse_offsets(sidecar: Path) -> None:
     [
         ("train/*/best-*/model.safetensors", flip, "evaluate"),
         ("extract/dev/*/shard-00000.tar", flip_features, "evaluate"),
-        ("extract/dev/*/shard-00000.json", reverse_offsets, "evaluate"),
-        ("evaluate/*/gallery/embeddings.safetensors", flip, "index"),
-        ("index/*/index/images.faiss", flip, "register"),
+        pytest.param("extract/dev/*/shard-00000.json", reverse_offsets, "evaluate", marks=pytest.mark.nightly),
+        pytest.param("evaluate/*/gallery/embeddings.safetensors", flip, "index", marks=pytest.mark.nightly),
+        pytest.param("index/*/index/images.faiss", flip, "register", marks=pytest.mark.nightly),
     ],
 )
 def test_damaged_output_ends_the_stage_that_reads_it(
@@ -138,6 +138,7 @@ def test_damaged_output_ends_the_stage_that_reads_it(
     assert path.name in message
 
 
+@pytest.mark.nightly
 def test_a_damaged_newest_checkpoint_is_passed_over(undisturbed: Path, tmp_path: Path):
     kill_in_mid_epoch(undisturbed, tmp_path)
     before: list[Path] = []

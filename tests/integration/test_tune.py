@@ -69,6 +69,7 @@ def test_a_search_ends_and_goes_on(work_dir: Path, capsys: pytest.CaptureFixture
     assert "image to text R@1 / 5 / 10" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_trials_that_drop_the_worst_captions_share_the_training_on_all_of_them(work_dir: Path) -> None:
     """It runs within the trial that comes first, whose epochs alone are reported."""
     config = load_config(None, [f"work_dir={work_dir}", *TINY])

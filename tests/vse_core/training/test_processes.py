@@ -5,7 +5,6 @@ from unittest import mock
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 
 from tests.ranks import run_ranks
 from tests.vse_core.training.tiny_levels import levels_batch, tiny_levels
@@ -118,10 +117,9 @@ def batch_of(name: str, seed: int) -> tuple[list, torch.Tensor]:
 def steps(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dict[str, dict[str, torch.Tensor]]]]:
     """Results by number of processes; importing torch takes long, so each process does all losses at once."""
     folder = tmp_path_factory.mktemp("steps")
-    mp.get_context("forkserver").set_forkserver_preload([__name__, "torch._dynamo"])
     all_steps(0, 1, folder / "1.pt")
     for world in (2, 4):
-        run_ranks(all_steps, world, world, folder / f"{world}.pt", start_method="forkserver")
+        run_ranks(all_steps, world, world, folder / f"{world}.pt")
     return {world: torch.load(folder / f"{world}.pt", weights_only=True) for world in (1, 2, 4)}
 
 
