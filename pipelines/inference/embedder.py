@@ -23,7 +23,7 @@ from pipelines.inference.image_inputs import model_inputs, set_size
 from pipelines.inference.text_embedder import TextEmbedder
 from preprocessing.features import build_extractor
 from preprocessing.features.extractor import Extractor, ExtractorError, FileExtractor, RegionFeatures
-from preprocessing.features.images import ImageError, image_bytes
+from preprocessing.features.images import ImageError, image_bytes, plain_image
 from preprocessing.reading import damage_as, parse_json
 from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.base import StorageError
@@ -122,7 +122,7 @@ class Embedder:
 
     def embed_pil(self, images: Sequence[Image.Image]) -> Tensor:
         """Embed decoded images, as `embed_images` does; they pass through lossless files, which all extractors read."""
-        return self.embed_decoded([self.decode(image_bytes(image, "PNG")) for image in images])
+        return self.embed_decoded([self._decoded(position, image) for position, image in enumerate(images)])
 
     @property
     def takes_images(self) -> bool:
@@ -173,6 +173,12 @@ class Embedder:
         for start in range(0, len(uris), _IMAGES_AT_ONCE):
             batch = enumerate(uris[start : start + _IMAGES_AT_ONCE], start)
             yield self._extractor([self._load(position, uri) for position, uri in batch])
+
+    def _decoded(self, position: int, image: Image.Image) -> Any:
+        try:
+            return self.decode(image_bytes(plain_image(image), "PNG"))
+        except ImageError as error:
+            raise QueryError(position, str(error)) from error
 
     def _load(self, position: int, uri: str) -> Any:
         try:

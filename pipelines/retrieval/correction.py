@@ -32,6 +32,8 @@ FEWEST = 1_000
 MOST = 10_000
 # The share of texts and images of the development split that count as unlike the training captions.
 _UNFAMILIAR = 0.05
+# Queries whose similarities with the bank are in memory at a time.
+_QUERIES = 1024
 # Similarities that a calibration takes at most; 80 MB.
 _CALIBRATION_ELEMENTS = 20_000_000
 
@@ -97,7 +99,8 @@ class Correction:
 
     def nearest_caption(self, queries_QVD: Tensor) -> Tensor:
         """Return the similarity of each query with the nearest caption of the bank (Q,)."""
-        return top_k(queries_QVD, self.texts_MD.unsqueeze(1), 1)[0][:, 0]
+        texts_M1D = self.texts_MD.unsqueeze(1)
+        return torch.cat([top_k(queries_qVD, texts_M1D, 1)[0][:, 0] for queries_qVD in queries_QVD.split(_QUERIES)])
 
     def save(self, directory: Path) -> None:
         """Write `bank.safetensors`, in float16, and `correction.json`, with their digests."""

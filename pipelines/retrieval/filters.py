@@ -45,7 +45,7 @@ _KINDS: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "text": (pa.types.is_string, pa.types.is_large_string),
     "numbers": (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
     "true or false": (pa.types.is_boolean,),
-    "dates": (pa.types.is_temporal,),
+    "dates": (pa.types.is_date, pa.types.is_time, pa.types.is_timestamp),
 }
 _FITTING = {int: ("numbers",), float: ("numbers",), str: ("text", "dates"), bool: ("true or false",)}
 

@@ -113,7 +113,7 @@ class Gallery:
         """Return the further columns of an image that have a value: text, number, truth value, or a list of them."""
         if self.columns is None:
             return {}
-        values = {name: _plain(self.columns[name][image].as_py()) for name in self.columns.column_names[1:]}
+        values = {name: _plain(self.columns[name][image]) for name in self.columns.column_names[1:]}
         return {name: value for name, value in values.items() if value is not None}
 
     def first(self, count: int | None) -> "Gallery":
@@ -214,10 +214,14 @@ def read_columns(directory: Path) -> pa.Table | None:
         return file.read()
 
 
-def _plain(value: Any) -> Any:
+def _plain(scalar: pa.Scalar) -> Any:
     """Return a value as JSON has it: dates as text, and no number for one that is none."""
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
+    if isinstance(scalar, pa.ListScalar):  # the other kinds of lists, too
+        return None if scalar.values is None else [_plain(each) for each in scalar.values]
+    try:
+        value = scalar.as_py()
+    except (OverflowError, ValueError):  # Python has no dates beyond its year 9999, and none of nanoseconds
+        value = scalar.cast(pa.string()).as_py()
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, (float, Decimal)):

@@ -18,6 +18,7 @@ from pipelines.retrieval.gallery import Gallery
 from pipelines.retrieval.options import Target
 from pipelines.templates.render import data_uri, render
 from preprocessing.features.images import ImageError, fitted, image_bytes, load_image
+from preprocessing.storage.base import StorageError
 from vse_core.evaluation.nearest import top_k
 
 _THUMBNAIL = 176  # pixels of the longer side
@@ -120,6 +121,6 @@ def sheet_rows_html(rows: Sequence[SheetRow], pixels: int = _THUMBNAIL) -> Marku
 def _thumbnail_uri(uri: str, pixels: int) -> str | None:
     try:
         image = fitted(load_image(uri), pixels)
-    except ImageError:
+    except (ImageError, StorageError):
         return None
     return data_uri(image_bytes(image, "JPEG", quality=85), "jpeg")

@@ -34,6 +34,9 @@ from preprocessing.storage.opening import open_storage
 
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
 IMAGE = "image"
+# Bytes that Arrow reads at once: a row must not be longer.
+_BLOCK = 1 << 25
+_JSON = pyarrow.json.ReadOptions(block_size=_BLOCK)
 
 
 class ImageFile(NamedTuple):
@@ -89,14 +92,17 @@ def read_metadata(address: str, image: str = IMAGE, others: Sequence[str] = ()) 
         double = [name for name in dict.fromkeys(names) if names.count(name) > 1]
         table = table.select([place for place, name in enumerate(names) if name not in (*others, *double)])
         for place, field in enumerate(table.schema):
-            if pa.types.is_dictionary(field.type):
-                table = table.set_column(place, field.name, table[place].cast(field.type.value_type))
+            kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+            kind = pa.string() if pa.types.is_string_view(kind) else kind
+            if kind != field.type:
+                table = table.set_column(place, field.name, table[place].cast(kind))
         ids = [None if name in (None, "") else str(name) for name in table[image].to_pylist()]
         further = [field for field in table.schema if field.name != image]
         unnamed = [field.name for field in further if field.name == IMAGE or not is_plain(field.type)]
         first = {name: row for row, name in reversed(list(enumerate(ids))) if name is not None}
+        table = table.select([name for name in table.column_names if name not in (image, *unnamed)])
         table = table.take(pa.array(first.values(), pa.int64()))
-        kept = {name: _without_nan(table[name]) for name in table.column_names if name not in (image, *unnamed)}
+        kept = {name: _without_nan(table[name]) for name in table.column_names}
         return _as_stored(pa.table({IMAGE: pa.array(first, pa.string()), **kept})), [*unnamed, *untyped, *double]
 
 
@@ -129,7 +135,7 @@ def _read(address: str, image: str, others: Sequence[str]) -> tuple[pa.Table, li
         encoding, separator = text_form(address, [image])
         table = pyarrow.csv.read_csv(
             file,
-            read_options=pyarrow.csv.ReadOptions(encoding=encoding.removesuffix("-sig")),
+            read_options=pyarrow.csv.ReadOptions(encoding=encoding.removesuffix("-sig"), block_size=_BLOCK),
             parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True),
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types={image: pa.string()}, null_values=[""], strings_can_be_null=True
@@ -141,7 +147,7 @@ def _read(address: str, image: str, others: Sequence[str]) -> tuple[pa.Table, li
 def _read_json(address: str, image: str, others: Sequence[str]) -> tuple[pa.Table, list[str]]:
     """Read JSON lines at once, or column by column, without `others`, if Arrow refuses a value of any column."""
     with suppress(pa.ArrowInvalid), open_table(address) as file:
-        return pyarrow.json.read_json(file), []
+        return pyarrow.json.read_json(file, _JSON), []
     with open_table(address) as file:
         rows = [{name: row[name] for name in row if name not in others} for _, row in json_rows(address, file)]
     names = [str(row.pop(image, None) or "") for row in rows]
@@ -150,7 +156,7 @@ def _read_json(address: str, image: str, others: Sequence[str]) -> tuple[pa.Tabl
     for name in dict.fromkeys(chain.from_iterable(rows)):
         lines = "\n".join(json.dumps({name: row.get(name)}) for row in rows)
         try:
-            columns[name] = pyarrow.json.read_json(io.BytesIO(lines.encode()))[name]
+            columns[name] = pyarrow.json.read_json(io.BytesIO(lines.encode()), _JSON)[name]
         except pa.ArrowInvalid:
             untyped.append(name)
     return pa.table(columns), untyped

@@ -9,6 +9,7 @@ from pipelines.retrieval.gallery_storage import GALLERIES, STATE, mirror_of, ref
 from pipelines.runtime.commands import command
 from pipelines.schema.fields import default_work_dir
 from preprocessing.storage.redaction import SecretAddress
+from vse_core.digests import DigestError
 
 Kind = Literal["text", "image"]
 Target = Literal["images", "captions"]
@@ -50,7 +51,10 @@ def gallery_folder(name: str) -> Path:
 
 def _existing(name: str) -> str:
     folder = gallery_folder(name)
-    refresh(folder)
+    try:
+        refresh(folder)
+    except DigestError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
     if not (folder / STATE).is_file():
         stored = f" and none in {address}" if (address := mirror_of(folder).address) else ""
         known = ", ".join(sorted(path.parent.name for path in folder.parent.glob(f"[!.]*/{STATE}"))) or "none yet"

@@ -14,6 +14,7 @@ from preprocessing.datasets.image_shards import TarMember
 from preprocessing.datasets.scenes import parse_scene_uri, render_scene
 from preprocessing.reading import memory_ran_out, reason
 from preprocessing.storage.address import is_s3, leads_out, split_s3
+from preprocessing.storage.base import ObjectError
 from preprocessing.storage.opening import open_storage
 
 # Checked on the header, before any pixel is decoded. A pixel takes about 22 bytes until the image has a network's size:
@@ -115,7 +116,7 @@ def read_image_bytes(uri: str) -> bytes:
     """Read the file, file in an archive or S3 object of a record's URI; scenes are rendered.
 
     ImageError: it is missing, no regular file, empty, unreadable, or of an unknown kind. StorageError: S3 does not
-    answer, or refuses. The image is not at fault: the next one would fare no better.
+    answer, or refuses; the image is not at fault, and the next one would fare no better.
     """
     if uri.startswith("scene://"):
         try:
@@ -128,6 +129,8 @@ def read_image_bytes(uri: str) -> bytes:
         data = _read_address(uri) if member is None else member.read()
     except FileNotFoundError as error:
         raise TemporaryImageError(f"no such {what}") from error
+    except ObjectError as error:
+        raise TemporaryImageError(str(error)) from error
     except (OSError, EOFError, ValueError, OverflowError, MemoryError) as error:  # ValueError: a NUL in the path
         raise TemporaryImageError(f"cannot be read: {reason(error)}") from error
     if not data:
@@ -187,7 +190,19 @@ def decode_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
     with _opened(data) as image:
         _reduce(image, max_pixels)
         image.load()
-        return _to_rgb(image if _is_upright(image) else ImageOps.exif_transpose(image))
+        return _plain(image)
+
+
+def plain_image(image: Image.Image) -> Image.Image:
+    """Convert an image that Pillow has opened as :func:`decode_image` does; raises ImageError."""
+    try:
+        return _plain(image.copy())
+    except (OSError, ValueError) as error:  # its file was not read yet, and is damaged or closed
+        raise ImageError(f"cannot be read: {reason(error)}") from error
+
+
+def _plain(image: Image.Image) -> Image.Image:
+    return _to_rgb(image if _is_upright(image) else ImageOps.exif_transpose(image))
 
 
 def _reduce(image: ImageFile.ImageFile, max_pixels: int) -> None:

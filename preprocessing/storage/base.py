@@ -14,6 +14,10 @@ class StorageError(RedactedError):
     """A storage does not do what it is asked for; the message says what, where, and how to fix it."""
 
 
+class ObjectError(StorageError):
+    """One object cannot be read, which says nothing of others: it is damaged, or archived."""
+
+
 class UnconditionalError(StorageError):
     """The server has no conditional writes."""
 

@@ -6,7 +6,7 @@ from botocore import exceptions
 from botocore.parsers import ResponseParserError
 from s3transfer.exceptions import RetriesExceededError, S3DownloadFailedError
 
-from preprocessing.storage.base import StorageError, UnconditionalError
+from preprocessing.storage.base import ObjectError, StorageError, UnconditionalError
 
 ERRORS = (
     exceptions.BotoCoreError,
@@ -20,6 +20,7 @@ ERRORS = (
 _REPEATED = {"BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody"}
 # Answers to a conditional write of an object that has changed.
 _CHANGED = {"PreconditionFailed", "ConditionalRequestConflict", "412"}
+_ARCHIVED = "InvalidObjectState"
 _MISSING = {"NoSuchKey", "404", "NotFound"}
 _CREDENTIALS = (
     "S3 takes them from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws, or the role of the machine, "
@@ -37,6 +38,7 @@ _ADVICE = {
     "403": f"{_FORBIDDEN}; or the credentials are wrong or have expired",
     "PermanentRedirect": "the bucket lies in another region: set AWS_REGION to it",
     "301": "the bucket lies in another region: set AWS_REGION to it",
+    _ARCHIVED: "it is in an archive: restore it there first",
     "SlowDown": "the server asked us to slow down for longer than we waited: lower the number of actors, or try later",
 }
 _KINDS: list[tuple[tuple[type[Exception], ...], str]] = [
@@ -85,7 +87,8 @@ def translated(error: Exception, what: str, address: str) -> Exception:
         return FileNotFoundError(f"there is no object {address}")
     if code in _CHANGED:
         return ChangedError()
-    failure = UnconditionalError if code == "NotImplemented" else StorageError
+    is_of_object = code == _ARCHIVED or (isinstance(error, DamagedError) and what == "read")
+    failure = UnconditionalError if code == "NotImplemented" else ObjectError if is_of_object else StorageError
     server = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "the configured endpoint"
     return failure(f"cannot {what} {address} (S3 at {server}): {_reason(error, code)}")
 

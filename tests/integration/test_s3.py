@@ -168,6 +168,9 @@ def test_images(storage: S3Storage, proxy: faults.FaultyProxy) -> None:
     assert read_image_bytes(f"{storage.address}/small") == SMALL
     with pytest.raises(ImageError, match="no such object"):
         read_image_bytes(f"{storage.address}/none")
+    proxy.inject(faults.Fault("error:403:InvalidObjectState", times=1))
+    with pytest.raises(ImageError, match="it is in an archive: restore it there first"):
+        read_image_bytes(f"{storage.address}/small")
     proxy.inject(faults.Fault("error:403:ExpiredToken", times=100))
     with pytest.raises(StorageError, match="get new credentials"):  # no fault of the image: it is not skipped
         read_image_bytes(f"{storage.address}/small")

@@ -63,6 +63,15 @@ def test_photographs_of_a_pretrained_model_are_indexed_and_found(
     np.testing.assert_allclose(images_BD, embedder.embed_images([str(file) for file in files])[:, 0], atol=1e-6)
     np.testing.assert_allclose(texts_CD, embedder.embed_texts(TEXTS), atol=1e-6)
     np.testing.assert_allclose(model.embed(images=[Image.open(file) for file in files]), images_BD, atol=1e-6)
+    for missing in (tmp_path / "missing.jpg", Image.new("F", (2, 2))):
+        of_its_kind = files[0] if isinstance(missing, Path) else Image.open(files[0])
+        with pytest.raises(ValueError, match=r"input 40: "):
+            model.embed(images=[*[of_its_kind] * 40, missing])
+    turned, exif = Image.open(files[0]).rotate(90, expand=True), Image.Exif()
+    exif[0x0112] = 6
+    turned.save(tmp_path / "turned.png", exif=exif)
+    of_file, of_image = (model.embed(images=[image]) for image in (files[0], Image.open(tmp_path / "turned.png")))
+    np.testing.assert_allclose(of_image, of_file, atol=1e-6)
     with pytest.raises(StageError, match=r"has no gallery: make one of a folder of images by index\(FOLDER\)"):
         model.search("a red square")
 
@@ -73,6 +82,10 @@ def test_photographs_of_a_pretrained_model_are_indexed_and_found(
         similarities_B = images_BD @ texts_CD[0]
         assert [hit.item_id for hit in hits] == [files[image].name for image in np.argsort(-similarities_B)[:3]]
         assert [hit.similarity for hit in hits] == pytest.approx(sorted(similarities_B, reverse=True)[:3], abs=1e-5)
+    photos.rename(photos.with_name("2023.05"))
+    model.index(photos.with_name("2023.05"))
+    assert (tmp_path / "work" / "galleries" / "2023.05").is_dir()
+    photos.with_name("2023.05").rename(photos)
     for image in (files[2], Image.open(files[2])):
         assert gallery.search(image=image, k=1)[0].item_id == files[2].name
     assert gallery.search(TEXTS[0], where="image contains '1'")[0].item_id == "1.png"

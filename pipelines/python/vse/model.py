@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from PIL.Image import Image
 
-from pipelines.inference.embedder import Embedder
+from pipelines.inference.embedder import Embedder, QueryError
 from pipelines.registry.models import find_bundle
 from pipelines.retrieval.gallery_storage import GALLERIES
 from pipelines.retrieval.hits import Hit
@@ -25,6 +25,7 @@ from pipelines.retrieval.search_model import SearchError, SearchModel, load_sear
 from pipelines.runtime import cluster
 from pipelines.runtime.commands import Caller
 from pipelines.schema.fields import default_work_dir
+from preprocessing.datasets.table import is_table
 from preprocessing.storage.address import is_s3
 
 _BATCH = 32  # images that are decoded and embedded together
@@ -86,7 +87,8 @@ class Model:
             raise ValueError("embed was given an empty list")
         if texts is not None:
             return self._embedder.embed_texts([texts] if isinstance(texts, str) else texts).numpy()
-        images_BKD = np.concatenate([self._embedded(given[at : at + _BATCH]) for at in range(0, len(given), _BATCH)])
+        starts = range(0, len(given), _BATCH)
+        images_BKD = np.concatenate([self._embedded(given[start : start + _BATCH], start) for start in starts])
         return images_BKD[:, 0] if images_BKD.shape[1] == 1 else images_BKD
 
     def index(self, images: str | Path, name: str | None = None) -> Model:
@@ -97,13 +99,15 @@ class Model:
 
         Args:
             images: a folder, at any depth, or a table with a column `image` (.csv, .tsv, .jsonl, .parquet); also on S3.
-            name: of the gallery; by default the folder's.
+            name: of the gallery; by default that of the folder or, without its ending, of the table.
 
         Raises:
             pipelines.runtime.stage.StageError: no image can be used, or the gallery is of other images.
             argparse.ArgumentTypeError: a gallery cannot have this name.
         """
-        folder, was_connected = gallery_folder(name or Path(str(images).rstrip("/")).stem), cluster.is_connected()
+        path = Path(str(images).rstrip("/"))
+        folder = gallery_folder(name or (path.stem if is_table(str(path)) else path.name))
+        was_connected = cluster.is_connected()
         options = ["--model", self.name, "--tracking-uri", self._tracking_uri]
         # Messages name the command `vse`: who imports it has installed it.
         called, Caller.is_vse = Caller.is_vse, True
@@ -150,9 +154,12 @@ class Model:
         wanted = self._searcher.target_of("image", target)
         return self._searcher.find(query_1VD, "image", k, wanted, min_confidence, where)[0]
 
-    def _embedded(self, images: Sequence[Any]) -> npt.NDArray[np.float32]:
-        """Embed a batch of images (B, K, D)."""
-        if all(isinstance(image, (str, Path)) for image in images):
-            uris = [str(image) if is_s3(str(image)) else str(Path(image).expanduser()) for image in images]
-            return self._embedder.embed_images(uris).numpy()
-        return self._embedder.embed_pil(images).numpy()
+    def _embedded(self, images: Sequence[Any], start: int = 0) -> npt.NDArray[np.float32]:
+        """Embed a batch of images (B, K, D), of which the first has the number `start`."""
+        try:
+            if all(isinstance(image, (str, Path)) for image in images):
+                uris = [str(image) if is_s3(str(image)) else str(Path(image).expanduser()) for image in images]
+                return self._embedder.embed_images(uris).numpy()
+            return self._embedder.embed_pil(images).numpy()
+        except QueryError as error:
+            raise QueryError(start + error.position, error.reason) from error

@@ -146,8 +146,8 @@ function columns(result) {
 function condition(name, value, each) {
   const isWord = /^[a-z_]\w*$/i.test(name) && !/^(and|or|not|in|is|null|true|false|contains)$/i.test(name);
   const column = isWord ? name : `"${name}"`;
-  if (typeof each === "boolean") return each ? column : `not ${column}`;
-  const literal = typeof each === "number" ? each : `'${each.replaceAll("'", "''")}'`;
+  if (typeof value === "boolean") return each ? column : `not ${column}`;
+  const literal = typeof each !== "string" ? each : `'${each.replaceAll("'", "''")}'`;
   return `${column} ${Array.isArray(value) ? "contains" : "="} ${literal}`;
 }
 

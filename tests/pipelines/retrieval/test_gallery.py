@@ -98,6 +98,32 @@ def test_captions_and_columns_of_no_type_do_not_end_the_evaluation(
     assert "as no condition can name their values: year, more\n" in capsys.readouterr().out
 
 
+def test_columns_of_types_that_python_or_arrow_has_no_values_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Views of text, as Polars may write them; lists of these and durations, which no condition can name; far dates."""
+    columns = {
+        "image": pa.array(["a", "b"], pa.string_view()),
+        "caption": pa.array(["x", "y"], pa.string_view()),
+        "place": pa.array(["here", None], pa.string_view()),
+        "tags": pa.array([["t"], []], pa.list_(pa.string_view())),
+        "took": pa.array([1, 2], pa.duration("s")),
+        "day": pa.array([0, 253402300800], pa.timestamp("s")),
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
+    dataset = TableDataset.model_validate({"format": "table", "tables": {"dev": str(tmp_path / "t.parquet")}})
+    gallery = with_columns(small_gallery(), dataset)
+    first = {"place": "here", "day": "1970-01-01 00:00:00"}
+    assert [gallery.columns_of(image) for image in range(2)] == [first, {"day": "10000-01-01 00:00:00.000"}]
+    assert "as no condition can name their values: tags, took\n" in capsys.readouterr().out
+
+
+def test_a_row_of_megabytes_is_read(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(f"image,caption,year\na,x,2020\nb,{'long ' * 500_000},2021\n")
+    dataset = TableDataset.model_validate({"format": "table", "tables": {"dev": str(tmp_path / "t.csv")}})
+    assert with_columns(small_gallery(), dataset).columns_of(1) == {"year": 2021}
+
+
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
 def test_columns_of_one_name_are_left_out_and_said(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

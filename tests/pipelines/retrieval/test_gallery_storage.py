@@ -1,5 +1,6 @@
 """Galleries on a storage: two machines, each with a work directory of its own, and a folder that both see."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 import torch
 
 from pipelines.retrieval import gallery_storage, image_gallery
+from pipelines.retrieval import search as search_command
+from pipelines.retrieval.gallery_storage import STATE
 from pipelines.retrieval.options import gallery_folder
 from pipelines.runtime.lock import exclusive
 from pipelines.schema.fields import default_mirror
@@ -103,6 +106,18 @@ def test_a_second_machine_searches_shows_and_updates_it(
     assert index("--delete") == 0
     assert not first.exists()
     assert not files(photos.with_name("storage") / "galleries")
+
+
+def test_a_gallery_of_a_later_version_on_the_storage_is_refused_with_what_to_do(
+    use: Use, photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use("first")
+    stored = photos.with_name("storage") / "galleries" / "holiday" / STATE
+    stored.write_text(json.dumps({**json.loads(stored.read_text()), "format": 99}))
+    use("second")
+    with pytest.raises(SystemExit):
+        search_command.main(["--gallery", "holiday", "a red ring"])
+    assert "update this program" in capsys.readouterr().err
 
 
 def test_a_version_that_is_replaced_while_it_is_copied(use: Use, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

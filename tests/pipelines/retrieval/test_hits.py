@@ -13,6 +13,7 @@ from pipelines.retrieval.gallery import Gallery
 from pipelines.retrieval.hits import Hit, SheetRow, as_hits, contact_sheet, own_queries, own_query
 from preprocessing.datasets import Caption, Record
 from preprocessing.features.images import ImageError
+from preprocessing.storage.base import StorageError
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +21,8 @@ def _images(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(uri: str) -> Image.Image:
         if "missing" in uri:
             raise ImageError("no such file")
+        if "forbidden" in uri:
+            raise StorageError("access denied")
         return Image.new("RGB", (5000, 1) if "narrow" in uri else (40, 20), "blue")
 
     monkeypatch.setattr(hits, "load_image", load)
@@ -63,8 +66,9 @@ def test_queries_are_spread_over_the_split() -> None:
 
 
 def test_an_image_that_cannot_be_read_is_named_and_one_of_one_row_is_shown() -> None:
-    hits = Hit(0.5, "i0", "/a/missing1.jpg"), Hit(0.4, "i1", "/narrow.png")
+    hits = Hit(0.5, "i0", "/a/missing1.jpg"), Hit(0.4, "i1", "/narrow.png"), Hit(0.3, "i2", "s3://a/forbidden.jpg")
     page = contact_sheet("Title", [SheetRow(hits, query_image_uri="/a/missing1.jpg")]).decode()
+    assert page.count("cannot be read: forbidden.jpg") == 1
     assert page.count("cannot be read: missing1.jpg") == 2
     assert page.count("<img") == 1
 

@@ -23,6 +23,7 @@ from preprocessing.features.images import (
     bounded_image,
     decode_image,
     load_image,
+    plain_image,
     read_image_bytes,
 )
 
@@ -150,6 +151,26 @@ def test_exif_orientation_is_applied(orientation: int) -> None:
     exif[0x0112] = orientation
     data = encode(Image.fromarray(np.ascontiguousarray(stored)), "PNG", exif=exif)
     assert np.asarray(decode_image(data))[..., 0].tolist() == upright.tolist()
+    opened = Image.open(io.BytesIO(data))
+    for _ in range(2):  # the caller's image stays as it is
+        assert np.asarray(plain_image(opened))[..., 0].tolist() == upright.tolist()
+
+
+@pytest.mark.parametrize("mode", ["1", "P", "L", "LA", "RGBA", "CMYK", "YCbCr", "HSV", "I;16"])
+def test_a_decoded_image_becomes_what_its_file_gives(mode: str) -> None:
+    image = photo().convert("L") if mode == "I;16" else photo()
+    plain = plain_image(image.convert(mode))
+    assert (plain.mode, plain.size) == ("RGB", (40, 30))
+    if mode in ("RGBA", "CMYK"):
+        data = encode(image.convert(mode), "TIFF")
+        assert np.array_equal(np.asarray(plain), np.asarray(decode_image(data)))
+
+
+def test_a_decoded_image_that_cannot_be_converted_is_refused() -> None:
+    with pytest.raises(ImageError, match="floating-point pixels"):
+        plain_image(Image.new("F", (2, 2), 0.5))
+    with pytest.raises(ImageError, match=r"cannot be read: .*truncated"):
+        plain_image(Image.open(io.BytesIO(encode(photo(), "JPEG")[:-20])))
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
