@@ -159,8 +159,9 @@ def merged(layers: Iterable[Layer]) -> dict[str, Any]:
         # A model by name takes the place of one by its two sides.
         if "name" in _mapping(layer.values, "model") and "name" not in _mapping(values, "model"):
             values.pop("model", None)
-        # The root has a `name` too, but there it is not a variant.
-        values = {**values, **{key: _merge(values.get(key), value) for key, value in layer.values.items()}}
+        # The root and the registry have a `name` too, but there it is not a variant.
+        parts = {key: _merge(values.get(key), value, key != "registry") for key, value in layer.values.items()}
+        values = {**values, **parts}
     for path, off in REMOVED.items():
         *above, key = path.split(".")
         section: Any = values
@@ -177,10 +178,11 @@ def _mapping(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return section if isinstance(section, dict) else {}
 
 
-def _merge(old: Any, new: Any) -> Any:
+def _merge(old: Any, new: Any, may_be_variant: bool = True) -> Any:
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return new
-    if any(key in old and key in new and old[key] != new[key] for key in ("name", "format", "extractor")):
+    names = ("name", "format", "extractor") if may_be_variant else ()
+    if any(key in old and key in new and old[key] != new[key] for key in names):
         return new
     return {**old, **{key: _merge(old.get(key), value) for key, value in new.items()}}
 

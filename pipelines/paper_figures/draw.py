@@ -52,7 +52,7 @@ FIGURES = {
 def draw(figure: PaperFigure, config: PipelineConfig, options: argparse.Namespace) -> Files:
     """Draw a figure of what the options of the command name."""
     if figure.takes == "search":
-        search = load_search(options.search)
+        search = load_search(options.search, options.search_set)
         return {f"{search.name}.png": figure.draw(config, search)}
     models = [RegisteredModel(reference, config.tracking_uri) for reference in options.model]
     if figure.takes == "models":
@@ -104,6 +104,8 @@ def _parser() -> argparse.ArgumentParser:
         if figure.takes == "search":
             read = file_or_packaged("searches")
             child.add_argument("--search", required=True, type=read, metavar="FILE", help="search")
+            keys = "override a key of the search, as it was overridden in tune"
+            child.add_argument("--search-set", action="append", default=[], metavar="KEY=VALUE", help=keys)
         elif figure.takes == "models":
             child.add_argument("--model", required=True, action="append", metavar="MODEL", help=f"{known} (repeatable)")
         else:

@@ -18,7 +18,7 @@ from pipelines.schema.experiment import Experiment
 from pipelines.tracking.client import TrackingError, connect, is_gone, named_outages, outages
 from pipelines.tracking.mlflow_internals import TRAINING_EXPERIMENT, run_page
 from pipelines.tracking.records import RunHandle
-from pipelines.tracking.tracker import DESCRIPTION, PENDING, Tracker, read_pending
+from pipelines.tracking.tracker import DESCRIPTION, ERROR, PENDING, Tracker, read_pending
 from preprocessing.reading import parse_json, reason
 from preprocessing.storage.address import is_s3
 from preprocessing.storage.atomic import locked, write_json_atomic
@@ -190,6 +190,8 @@ def _reopened(client: MlflowClient, run_id: str) -> bool:
         raise
     if run.info.lifecycle_stage == "deleted":
         return False
+    if ERROR in run.data.tags:
+        client.delete_tag(run_id, ERROR)
     client.update_run(run_id, status="RUNNING")
     return True
 

@@ -26,11 +26,14 @@ log = logging.getLogger(__name__)
 PENDING, _ARTIFACTS = "pending.json", "artifacts"
 # The tag under which MLflow keeps descriptions of runs and experiments.
 DESCRIPTION = "mlflow.note.content"
+# That of a failed run's reason.
+ERROR = "error"
 
-_PARAM_CHARACTERS = 6000  # MLflow's limit
+# MLflow's limits.
+_PARAM_CHARACTERS, _NAME_CHARACTERS = 6000, 250
 _FLUSH_METRICS, _FLUSH_SECONDS = 500, 10.0
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 15.0, 600.0
-_METRIC_NAME = re.compile(r"[\w\-. :/]+")
+_METRIC_NAME, _NOT_IN_NAMES = re.compile(r"[\w\-. :/]+"), re.compile(r"[^\w\-. :/]")
 
 
 class Tracker:
@@ -181,7 +184,7 @@ class Tracker:
         if error is None:
             self.close("FINISHED")
         elif isinstance(error, Exception):
-            self._pending.tags["error"] = redacted(f"{type(error).__name__}: {error}")[: _PARAM_CHARACTERS // 2]
+            self._pending.tags[ERROR] = redacted(f"{type(error).__name__}: {error}")[: _PARAM_CHARACTERS // 2]
             self.close("FAILED")
         else:
             self.close("KILLED")
@@ -217,8 +220,9 @@ def _checked(metrics: Mapping[str, float], step: int) -> list[LoggedMetric]:
 
 
 def _flattened(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield parameters by names in dots, in which a sign that MLflow does not allow is replaced."""
     for name, value in params.items():
         if isinstance(value, Mapping):
             yield from _flattened(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", redacted(str(value))[:_PARAM_CHARACTERS]
+            yield _NOT_IN_NAMES.sub("_", f"{prefix}{name}")[:_NAME_CHARACTERS], redacted(str(value))[:_PARAM_CHARACTERS]

@@ -47,11 +47,14 @@ class Setting:
 
 
 def by_setting(trials: Sequence[Trial]) -> list[Setting]:
-    """Return the settings of a search, the highest mean RSUM first, the failed ones last."""
-    groups: dict[str, list[Trial]] = {}
-    for trial in trials:
-        groups.setdefault(json.dumps(trial.settings, sort_keys=True), []).append(trial)
-    settings = [_setting(group) for group in groups.values()]
+    """Return the settings of a search, the highest mean RSUM first, the failed ones last.
+
+    A setting that was drawn twice is one training for each seed, and has its most epochs.
+    """
+    groups: dict[str, dict[int, Trial]] = {}
+    for trial in sorted(trials, key=lambda trial: trial.epochs):
+        groups.setdefault(json.dumps(trial.settings, sort_keys=True), {})[trial.seed] = trial
+    settings = [_setting(list(group.values())) for group in groups.values()]
     return sorted(settings, key=lambda setting: (setting.mean is None, -(setting.mean or 0.0)))
 
 

@@ -81,15 +81,13 @@ def finished_settings(stage: StageDir) -> list[Setting]:
 
 def search_dir(config: PipelineConfig, search: SearchConfig) -> StageDir:
     """Return the output directory of a search."""
-    plans = plan_stages(config, last="parse")
     content = {
         "version": VERSION,
-        "features": plans["extract"].fingerprint,
-        "config": config.model_dump(mode="json", include={"seed", "vocabulary", "model", "loss", "training"}),
+        "train": plan_stages(config, last="train")["train"].fingerprint,
+        # All of it is in the file of the winner, but for where it is at work.
+        "config": config.model_dump(mode="json", exclude={"work_dir", "storage", "tracking", "ray"}),
         "search": search.model_dump(mode="json", exclude={"concurrent"}),
     }
-    if config.kind.reads_graphs:
-        content["graphs"] = plans["parse"].fingerprint
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 
 
@@ -100,6 +98,10 @@ def _search(config: PipelineConfig, search: SearchConfig, stage: StageDir, track
     tracker.log_params({"config": config.name, **search.model_dump(mode="json")})
     began = time.monotonic()
     trials = run_trials(config, search, stage.path, tracker.run_id)
+    if (wanted := search.settings * search.seeds) > len(trials):
+        raise StageError(
+            f"{NAME}: {len(trials)} of {wanted} trials have ended: run the same command again, which goes on with them"
+        )
     write_results(trials, stage.path / TABLE)
     winner = by_setting(trials)[0]
     if winner.mean is None:

@@ -40,6 +40,14 @@ class Domain(Strict):
         """The values, or the bounds of the range."""
         return self.values or self.uniform or self.log_uniform or ()
 
+    @property
+    def examples(self) -> tuple[Any, ...]:
+        """The values, or the bounds of the range with a number between them, which is no whole one."""
+        if self.values is not None:
+            return self.values
+        low, high = self.extremes
+        return (low, low + (high - low) / math.pi, high)
+
 
 class SearchConfig(Strict):
     """A search around a configuration for the highest RSUM on the evaluation split, that of the best epoch."""
@@ -125,10 +133,10 @@ def with_settings(config: PipelineConfig, settings: Mapping[str, Any], seed: int
 
 
 def check_space(config: PipelineConfig, search: SearchConfig) -> None:
-    """Raise ConfigError if the configuration does not allow a key or an outermost value, before anything is trained."""
+    """Raise ConfigError if the configuration does not allow a key or an example of its values, before any training."""
     for row in search.rows.values():
         with_settings(config, row, config.seed)
     first = {key: domain.extremes[0] for key, domain in search.space.items()}
     for key, domain in search.space.items():
-        for value in domain.extremes:
+        for value in domain.examples:
             with_settings(config, {**first, key: value}, config.seed)

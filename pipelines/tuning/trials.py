@@ -27,6 +27,7 @@ from pipelines.stages.train.plan import NAME as TRAIN
 from pipelines.stages.train.plan import finished_epochs
 from pipelines.stages.train.run import run as train
 from pipelines.tracking import PipelineRuns
+from pipelines.tracking.client import outages
 from pipelines.tracking.runs import end_children
 from pipelines.training.capacity import room_for
 from pipelines.training.launch import Fit, fit
@@ -52,6 +53,8 @@ def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, se
     """Run all trials, or resume those that an earlier start has not finished: Ray Tune's state is in the directory."""
     # Paths are absolute, and imports begin where they began.
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
+    # Ctrl-C ends the search, as it ends other commands: Ray would return what there is as if it were all.
+    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
     # Plain values, since they travel to other machines.
     job = {
         "base": config.model_dump(mode="json"),
@@ -67,7 +70,10 @@ def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, se
         tuner = _tuner(config, search, directory, trainable)
     grid = tuner.fit()
     _wait_for_release()
-    end_children(config.tracking_uri, search_run)
+    try:
+        end_children(config.tracking_uri, search_run)
+    except outages() as error:
+        log.warning("MLflow does not answer (%s): runs of trials that were stopped early stay RUNNING there", error)
     return _results(grid, search, config)
 
 
@@ -76,7 +82,8 @@ def _tuner(config: PipelineConfig, search: SearchConfig, directory: Path, traina
     concurrent = search.concurrent or room_for(config.training)
     scheduler = None
     if search.method == "asha":
-        epochs = config.training.epochs
+        drawn = search.space.get("training.epochs", Domain(values=(config.training.epochs,)))
+        epochs = int(max(drawn.extremes))
         # One epoch more than there are: a trial that gets to the end ends by itself, and its run in MLflow with it.
         bounds = {"max_t": epochs + 1, "grace_period": min(search.grace_epochs, epochs)}
         scheduler = ASHAScheduler(time_attr="epoch", reduction_factor=search.reduction, **bounds)
@@ -147,6 +154,7 @@ def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
                 PipelineRuns(config.experiment, plan.fingerprint, name, job["search_run"]) as runs,
                 runs.parent as tracker,
             ):
+                tracker.set_tags({"vse.stage": TRAIN})  # as a pipeline's, by which figures find it
                 tracker.log_params({f"search/{key}": value for key, value in settings.items()})
                 train(config, plans, tracker, *_fits(config.training))
         except StageError as error:
@@ -183,7 +191,7 @@ def _results(grid: ResultGrid, search: SearchConfig, config: PipelineConfig) -> 
         best: dict[str, Any] = history.loc[history[METRIC].idxmax()].to_dict() if is_trained else {}
         rsum = float(best[METRIC]) if best else None
         best_epoch, epochs = int(best.get("epoch", 0)), int(metrics.get("epoch", 0))
-        is_early = not problem and epochs < config.training.epochs
+        is_early = not problem and epochs < search.values_of(settings).get("training.epochs", config.training.epochs)
         recalls = {name: float(best[name]) for name in RECALLS if name in best}
         name = Path(result.path).name
         trials.append(Trial(name, settings, seed, rsum, best_epoch, epochs, is_early, problem, recalls))

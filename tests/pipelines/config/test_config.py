@@ -425,3 +425,10 @@ def test_messages_about_an_address_do_not_show_its_password(override: str, expec
         load_config(None, [override])
     assert expected in str(caught.value)
     assert "nted" not in str(caught.value)
+
+
+def test_another_name_in_the_registry_keeps_its_guards_and_its_card() -> None:
+    """Unlike that of a variant, which has settings of its own."""
+    production = "registry={name: prod, guards: {rsum: 0.5}, card: {data_licence: ours}}"
+    registry = load_config(None, [production, "registry.name=staging"]).registry
+    assert (registry.name, registry.guards, registry.card.data_licence) == ("staging", {"rsum": 0.5}, "ours")

@@ -79,14 +79,15 @@ def outage(monkeypatch: pytest.MonkeyPatch) -> Outage:
 def test_a_pipeline_has_a_parent_and_a_child_for_each_stage(config: PipelineConfig) -> None:
     runs = PipelineRuns(config.experiment, FINGERPRINT)
     with runs.parent as parent, runs.child("extract") as child:
-        parent.log_params({"seed": 0, "model": {"embed_dim": 256}})
+        parent.log_params({"seed": 0, "model": {"embed_dim": 256}, "rows": {"L_Tri (K = 1)": {"loss.bound": 1}}})
         child.log_metrics({"dev/i2t_r01": 1.5}, step=3)
         child.log_metrics({"dev/i2t_r01": 2.5}, step=4)
     run = stored(config, child)
     assert run.data.tags["mlflow.parentRunId"] == parent.run_id
     assert run.info.status == stored(config, parent).info.status == "FINISHED"
     assert history(config, child, "dev/i2t_r01") == [(3, 1.5), (4, 2.5)]
-    assert stored(config, parent).data.params == {"seed": "0", "model.embed_dim": "256"}
+    expected = {"seed": "0", "model.embed_dim": "256", "rows.L_Tri _K _ 1_.loss.bound": "1"}
+    assert stored(config, parent).data.params == expected
     assert run.info.artifact_uri.startswith((config.work_dir / "mlartifacts").as_uri())
     experiment = MlflowClient(config.tracking_uri).get_experiment_by_name("scenes")
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
@@ -147,6 +148,8 @@ def test_how_a_run_ends(config: PipelineConfig, error: BaseException | None, sta
     run = stored(config, tracker)
     assert run.info.status == status
     assert run.data.tags.get("error") == ("ValueError: no good" if status == "FAILED" else None)
+    with PipelineRuns(config.experiment, FINGERPRINT).parent as again:
+        assert "error" not in stored(config, again).data.tags
 
 
 def test_artifacts(config: PipelineConfig, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 
 from pipelines.config import ConfigError, load_config
 from pipelines.tuning.results import Trial, by_setting, read_results, write_results
+from pipelines.tuning.search import search_dir
 from pipelines.tuning.space import SearchConfig, check_space, load_search, with_settings
 from vse_core.evaluation.protocols import RECALLS
 
@@ -72,6 +74,7 @@ def test_a_search_that_cannot_be(tmp_path: Path, content: dict[str, object], mes
         ({"loss.margin.x": {"values": [0.1]}}, "the search sets loss.margin.x: there is no such key"),
         ({"loss.margin": {"uniform": [-1, 0.1]}}, r"loss.margin: .*\(from the search's space\)"),
         ({"model.image.pooling": {"values": [{"name": "kmax", "k": 0}]}}, "model.image.pooling.k"),
+        ({"training.batch_size": {"uniform": [32, 64]}}, r"training.batch_size: .*valid integer"),
     ],
 )
 def test_a_space_that_does_not_fit_ends_before_work(space: dict[str, object], message: str) -> None:
@@ -143,6 +146,22 @@ def test_means_over_seeds_decide_and_the_table_holds_everything(tmp_path: Path) 
     assert first.deviation == pytest.approx(50**0.5)
     assert second.mean == 204.0
     assert (last.mean, last.problem) == (None, "the loss is nan")
+
+
+def test_a_setting_that_was_drawn_twice_is_one_training() -> None:
+    """The one that ASHA has stopped later went on with the other's."""
+    stopped, whole = trial(0.1, 0, 100.0), replace(trial(0.1, 0, 280.0), trial="again", epochs=25)
+    for trials in ([stopped, whole], [whole, stopped]):
+        (setting,) = by_setting(trials)
+        assert (setting.mean, setting.trainings, setting.epochs) == (280.0, 1, 25)
+
+
+def test_a_search_is_another_if_its_trainings_or_its_winner_would_be(tmp_path: Path) -> None:
+    base = [f"work_dir={tmp_path}"]
+    changes = ([], ["evaluation.folds=2"], ["name=other"], ["registry.name=other"])
+    assert len({search_dir(load_config(None, [*base, *change]), search()).path for change in changes}) == 4
+    same = load_config(None, [*base, f"tracking.uri=sqlite:///{tmp_path}/other.db"])
+    assert search_dir(same, search()).path == search_dir(load_config(None, base), search()).path
 
 
 def test_no_cell_of_the_table_is_a_formula(tmp_path: Path) -> None:
