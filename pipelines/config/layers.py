@@ -156,8 +156,9 @@ def merged(layers: Iterable[Layer]) -> dict[str, Any]:
     """Merge layers into one mapping, later ones over earlier ones."""
     values: dict[str, Any] = {}
     for layer in layers:
-        # A model by name takes the place of one by its two sides.
-        if "name" in _mapping(layer.values, "model") and "name" not in _mapping(values, "model"):
+        # A model by name takes the place of one by its two sides, and the other way round.
+        old, new = _mapping(values, "model"), _mapping(layer.values, "model")
+        if ("name" in new and "name" not in old) or ("name" in old and {"image", "text"} <= new.keys()):
             values.pop("model", None)
         # The root and the registry have a `name` too, but there it is not a variant.
         parts = {key: _merge(values.get(key), value, key != "registry") for key, value in layer.values.items()}

@@ -4,7 +4,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
 from rich.table import Table
 
 from pipelines.config import PipelineConfig, load_config
@@ -15,6 +14,7 @@ from pipelines.runtime.stage import StageDir, StageError, check_output, fingerpr
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.runner import plan_stages, run_stages
 from pipelines.tracking import PipelineRuns, Tracker
+from pipelines.tuning.best import as_file
 from pipelines.tuning.results import Setting, by_setting, read_results, value_text, write_results
 from pipelines.tuning.space import ROW, SearchConfig, check_space, load_search, with_settings
 from vse_core.evaluation.protocols import RECALLS
@@ -92,7 +92,7 @@ def search_dir(config: PipelineConfig, search: SearchConfig) -> StageDir:
 
 
 def _search(config: PipelineConfig, search: SearchConfig, stage: StageDir, tracker: Tracker) -> None:
-    from pipelines.tuning.trials import run_trials  # Ray, which planning does without
+    from pipelines.tuning.trials import forget, run_trials  # Ray, which planning does without
 
     tracker.set_tags({"vse.stage": NAME, "vse.split": config.dataset.eval_split})
     tracker.log_params({"config": config.name, **search.model_dump(mode="json")})
@@ -105,11 +105,11 @@ def _search(config: PipelineConfig, search: SearchConfig, stage: StageDir, track
     write_results(trials, stage.path / TABLE)
     winner = by_setting(trials)[0]
     if winner.mean is None:
+        forget(stage.path)  # the next start tries again
         raise StageError(f"{NAME}: no trial could be trained; the first says: {trials[0].problem}")
     best = with_settings(config, search.values_of(winner.settings), config.seed)
     header = f"# The best of {len(trials)} trials of the search {search.name!r}: RSUM {winner.mean:.1f}.\n"
-    content = yaml.safe_dump(best.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True)
-    (stage.path / BEST).write_text(header + content, encoding="utf-8")
+    (stage.path / BEST).write_text(header + as_file(best), encoding="utf-8")
     for name in (TABLE, BEST):
         tracker.log_artifact(stage.path / name)
     tracker.log_metrics({"best/rsum": winner.mean, "trials": len(trials)})

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable
 from functools import partial
@@ -75,6 +76,11 @@ def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, se
     except outages() as error:
         log.warning("MLflow does not answer (%s): runs of trials that were stopped early stay RUNNING there", error)
     return _results(grid, search, config)
+
+
+def forget(directory: Path) -> None:
+    """Remove the state of a search that `run_trials` keeps; its trainings stay, and are found."""
+    shutil.rmtree(directory / _TRIALS)
 
 
 def _tuner(config: PipelineConfig, search: SearchConfig, directory: Path, trainable: Any) -> Tuner:

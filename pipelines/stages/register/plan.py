@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pipelines.config import PipelineConfig
 from pipelines.runtime.stage import Plans, StageDir, StagePlan, fingerprint, manifest_in
@@ -16,13 +17,20 @@ VERSION = 4
 
 
 def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
-    """Find whether the model is registered, and the database of its registration still exists."""
+    """Find whether the model is registered with this card, and the database of its registration still exists."""
     stage = stage_dir(config, upstream)
     size = f"registered model {config.registered_model!r}"
     found = StagePlan.of_one(stage, "models", size, {"bundle": stage.path})
     database = config.tracking_uri.removeprefix("sqlite:///")
     is_gone = database != config.tracking_uri and not Path(database).is_file()
-    return replace(found, done=0) if is_gone else found
+    card = card_of(config)
+    is_other = found.complete and stage.read_manifest().get("card", card) != card  # earlier releases kept none
+    return replace(found, done=0) if is_gone or is_other else found
+
+
+def card_of(config: PipelineConfig) -> dict[str, Any]:
+    """Return what the configuration says in the model's card."""
+    return config.registry.card.model_dump(mode="json")
 
 
 def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:

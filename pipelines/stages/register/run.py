@@ -13,7 +13,7 @@ from pipelines.registry.registration import active_run, register_bundle
 from pipelines.runtime.stage import MANIFEST, Plans, StageError, StageReport, disk_errors, manifest_in
 from pipelines.serving.requirements import pip_requirements
 from pipelines.stages.register import card as model_card
-from pipelines.stages.register.plan import NAME, stage_dir
+from pipelines.stages.register.plan import NAME, card_of, stage_dir
 from pipelines.tracking import Tracker, code_version
 from pipelines.tracking.client import named_outages
 from preprocessing.storage.atomic import link_tree, write_bytes_atomic
@@ -61,7 +61,8 @@ def run(config: PipelineConfig, upstream: Plans, tracker: Tracker) -> StageRepor
         )
     summary = f"{registered.name} version {registered.version}, {split} RSUM {metrics['rsum']:.1f}"
     tracker.set_tags({"vse.model_uri": registered.uri})
-    record = {"summary": summary, "model_uri": registered.uri, "model_id": registered.model_id}
+    version = {"model_uri": registered.uri, "model_id": registered.model_id}
+    record = {"summary": summary, **version, "card": card_of(config)}
     stage.complete(record, [*parts, EXTRACTOR, DIGESTS, MODEL_CARD])
     return StageReport(NAME, stage.path, summary)
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from pipelines.config import ConfigError, load_config
+from pipelines.tuning.best import as_file
 from pipelines.tuning.results import Trial, by_setting, read_results, write_results
 from pipelines.tuning.search import search_dir
 from pipelines.tuning.space import SearchConfig, check_space, load_search, with_settings
@@ -117,9 +118,32 @@ def test_settings_replace_what_stood_there() -> None:
     assert config.model_dump(exclude={"loss", "model", "seed"}) == rest
 
 
-def test_a_configuration_survives_being_written_as_the_winner(tmp_path: Path) -> None:
-    config = with_settings(load_config(None), {"loss.margin": 0.33}, 0)
-    (tmp_path / "best.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json", exclude_none=True)))
+@pytest.mark.parametrize(
+    ("overrides", "settings"),
+    [
+        ([], {"loss.margin": 0.33}),
+        (["preset=univse_matched"], {"model.image.center": False}),
+        (["preset=vse_c"], {"loss.attack": "all"}),
+    ],
+)
+def test_the_winner_is_what_its_file_gives(
+    overrides: list[str], settings: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the preset and the environment have."""
+    config = with_settings(load_config(None, overrides), settings, 0)
+    (tmp_path / "best.yaml").write_text(as_file(config))
+    monkeypatch.setenv("VSE_STORAGE", str(tmp_path / "storage"))
+    assert load_config(tmp_path / "best.yaml") == config
+
+
+def test_the_winner_of_a_dual_encoder_is_what_its_file_gives(tmp_path: Path) -> None:
+    """Its preset names the model, which the file has by its two sides."""
+    (tmp_path / "tune.yaml").write_text(
+        f"preset: dual_encoder\nwork_dir: {tmp_path}\ndataset: {{format: scenes, images: {{train: 8, dev: 4}}}}\n"
+        "features: {extractor: images}\nmodel: {weights: openai/clip-vit-base-patch32, lora: {rank: 4}}\n"
+    )
+    config = with_settings(load_config(tmp_path / "tune.yaml"), {"training.learning_rate": 1e-5}, 0)
+    (tmp_path / "best.yaml").write_text(as_file(config))
     assert load_config(tmp_path / "best.yaml") == config
 
 

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 from mlflow import MlflowClient
 
-from pipelines.config import PipelineConfig, load_config
+from pipelines.config import CardConfig, PipelineConfig, load_config
 from pipelines.registry.models import FINGERPRINT_TAG, MODEL_CARD, find_bundle
 from pipelines.runtime.stage import MANIFEST, Plans, StageDir, StageError
 from pipelines.stages.register import plan as register
@@ -91,6 +91,20 @@ def test_register_that_was_killed_before_its_manifest_makes_no_second_version(
     assert not register.plan(config, upstream).complete
     assert run(config, upstream).startswith("tiny version 1,")
     assert len(MlflowClient(config.tracking_uri, config.tracking_uri).search_model_versions("name = 'tiny'")) == 1
+
+
+def test_a_card_that_was_filled_in_changes_that_of_the_version(config: PipelineConfig, upstream: Plans) -> None:
+    run(config, upstream)
+    assert register.plan(config, upstream).complete
+    registry = config.registry.model_copy(update={"card": CardConfig(data_licence="ours")})
+    config = config.model_copy(update={"registry": registry})
+    assert not register.plan(config, upstream).complete
+    run(config, upstream)
+    plan = register.plan(config, upstream)
+    assert plan.complete
+    assert "ours" in (plan.directory / MODEL_CARD).read_text()
+    (version,) = MlflowClient(config.tracking_uri).search_model_versions("name='tiny'")
+    assert "ours" in version.description
 
 
 def test_a_database_that_is_gone_has_no_registered_model(config: PipelineConfig, upstream: Plans) -> None:
