@@ -56,8 +56,8 @@ def promote(
     `guards` says by how much a metric may fall; `compare` takes two references, the challenger's first, which is by
     default the alias "challenger"; `measure` takes a challenger without a champion to be compared with, which has to be
     better than chance. A champion that cannot be loaded counts as none. If the champion changes meanwhile, the
-    challenger is compared with the new one. Raises StageError if there is no such challenger, it cannot be loaded, it
-    does not fit the features, or a guarded metric is unknown.
+    challenger is compared with the new one. Raises StageError if the challenger does not exist, cannot be
+    loaded or does not fit the features, or if a guarded metric is unknown.
     """
     challenger = challenger_of(name, reference, uri)
     _require_loadable(name, challenger, uri)

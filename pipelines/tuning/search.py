@@ -100,7 +100,7 @@ def _search(config: PipelineConfig, search: SearchConfig, stage: StageDir, track
     trials = run_trials(config, search, stage.path, tracker.run_id)
     if (wanted := search.settings * search.seeds) > len(trials):
         raise StageError(
-            f"{NAME}: {len(trials)} of {wanted} trials have ended: run the same command again, which goes on with them"
+            f"{NAME}: {len(trials)} of {wanted} trials have ended: run the same command again to finish the others"
         )
     write_results(trials, stage.path / TABLE)
     winner = by_setting(trials)[0]

@@ -42,7 +42,7 @@ class Domain(Strict):
 
     @property
     def examples(self) -> tuple[Any, ...]:
-        """The values, or the bounds of the range with a number between them, which is no whole one."""
+        """The values, or the bounds of the range and a fraction between them."""
         if self.values is not None:
             return self.values
         low, high = self.extremes

@@ -82,7 +82,7 @@ class GoodPairs:
         return fits_C, is_misfit_C
 
     def _first(self, number: int) -> tuple[Tensor, Tensor]:
-        """Return the similarities of the first captions of each image, at most so many, and their counts."""
+        """Return the similarities and counts of the first `number` captions of each image, or all if it has fewer."""
         firsts_B = self.counts_B.cumsum(0) - self.counts_B
         places_C = torch.arange(len(self.sims_C)) - firsts_B.repeat_interleave(self.counts_B)
         return self.sims_C[places_C < number], self.counts_B.clamp(max=number)
