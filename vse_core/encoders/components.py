@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from vse_core.encoders.text import GRUStart, fill_embedding, start_gru
+from vse_core.encoders.text import GRUStart, WordEmbedding, fill_embedding, start_gru
 from vse_core.products import Linear, linear
 from vse_core.recurrent import gru_states, last_state
 from vse_core.similarity import unit_length
@@ -31,8 +31,8 @@ class ObjectEncoder(nn.Module):
         self, vocabulary_size: int, embed_dim: int, word_dim: int, modifier_dim: int, train_words: bool
     ) -> None:
         super().__init__()
-        self.basic = nn.Embedding(vocabulary_size, word_dim)
-        self.modifier = nn.Embedding(vocabulary_size, modifier_dim)
+        self.basic = WordEmbedding(vocabulary_size, word_dim)
+        self.modifier = WordEmbedding(vocabulary_size, modifier_dim)
         bound = 0.1 if train_words else 0.0
         nn.init.uniform_(self.basic.weight, -bound, bound)
         nn.init.uniform_(self.modifier.weight, -0.1, 0.1)

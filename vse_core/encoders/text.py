@@ -33,8 +33,16 @@ def start_gru(gru: nn.GRU, start: GRUStart) -> None:
                 nn.init.orthogonal_(gate) if name.startswith("weight_hh") else nn.init.xavier_uniform_(gate)
 
 
+class WordEmbedding(nn.Embedding):
+    """Vectors of words, a row for each id of a vocabulary; other tables of vectors are not of this class.
+
+    Training that starts from a model of other words finds its tables by the class
+    (:func:`~vse_core.models.start_from`).
+    """
+
+
 @torch.no_grad()
-def fill_embedding(embedding: nn.Embedding, words_W: Tensor, vectors_WE: Tensor) -> None:
+def fill_embedding(embedding: WordEmbedding, words_W: Tensor, vectors_WE: Tensor) -> None:
     """Give the words (W,) of an embedding their vectors (W, E); ValueError if the shapes disagree."""
     needed, given = (len(words_W), embedding.embedding_dim), tuple(vectors_WE.shape)
     if given != needed:
@@ -69,9 +77,9 @@ class BiGRUEncoder(nn.Module):
         learned_dim: int = 0,
     ) -> None:
         super().__init__()
-        self.embed = nn.Embedding(vocabulary_size, word_dim)
+        self.embed = WordEmbedding(vocabulary_size, word_dim)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
-        self.learned = nn.Embedding(vocabulary_size, learned_dim) if learned_dim else None
+        self.learned = WordEmbedding(vocabulary_size, learned_dim) if learned_dim else None
         if self.learned is not None:
             nn.init.normal_(self.learned.weight, std=_LEARNED_STD)
             nn.init.zeros_(self.embed.weight).requires_grad_(False)

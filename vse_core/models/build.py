@@ -17,7 +17,7 @@ from vse_core.encoders.components import ComponentEncoder
 from vse_core.encoders.dual_text import build_text_side
 from vse_core.encoders.image import FeatureEncoder, RegionEncoder
 from vse_core.encoders.open_clip import merge
-from vse_core.encoders.text import BiGRUEncoder
+from vse_core.encoders.text import BiGRUEncoder, WordEmbedding
 from vse_core.models.hierarchical import FrameLevelEncoder, HierarchicalModel, RoleGraphEncoder
 from vse_core.models.model import SPECIFICATION, WEIGHTS, Model, TwoTower
 from vse_core.models.unified import UnifiedModel
@@ -242,7 +242,7 @@ def start_from(model: Model, weights: Mapping[str, Tensor], words: tuple[Tensor,
         for name, embedding in model.named_modules():
             key = f"{name}.weight"
             # One of another width is refused when it is loaded.
-            is_known = isinstance(embedding, nn.Embedding) and key in weights
+            is_known = isinstance(embedding, WordEmbedding) and key in weights
             if is_known and weights[key].shape[1:] == embedding.weight.shape[1:]:
                 filled[key] = embedding.weight.detach().clone()
                 filled[key][own_W] = weights[key][other_W].to(filled[key])

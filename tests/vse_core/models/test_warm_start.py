@@ -22,6 +22,34 @@ UNIFIED: dict[str, Any] = {
     "text": {"name": "components", "word_dim": 5, "modifier_dim": 3},
 }
 
+LEVELS: dict[str, Any] = {
+    "feature_dim": 6,
+    "embed_dim": 8,
+    "image": {"name": "levels", "pooling": {"name": "mean"}},
+    "text": {"name": "role_graphs", "pooling": {"name": "mean"}, "word_dim": 5},
+}
+# A network of pixels that has a table of positions, 17 rows of it.
+CLIP_TOWER: dict[str, Any] = {
+    "feature_dim": None,
+    "embed_dim": 8,
+    "image": {
+        "name": "backbone",
+        "pooling": {"name": "mean"},
+        "architecture": {
+            "model_type": "clip_vision_model",
+            "hidden_size": 8,
+            "intermediate_size": 8,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "image_size": 32,
+            "patch_size": 8,
+        },
+        "image_size": 32,
+        "pixels": "imagenet",
+    },
+    "text": {"pooling": {"name": "mean"}, "word_dim": 5},
+}
+
 
 def built(specification: dict[str, Any], words: int, seed: int) -> Model:
     torch.manual_seed(seed)
@@ -52,6 +80,29 @@ def test_words_that_have_changed_places() -> None:
     start_from(new, old.state_dict(), (torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1, 3, 2])))
     name = "text_encoder.embed.weight"
     torch.testing.assert_close(new.state_dict()[name], old.state_dict()[name][[0, 1, 3, 2]], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("vocabulary", [12, 40], ids=["fewer words than rows", "more words than rows"])
+@pytest.mark.parametrize(
+    ("specification", "words", "other"),
+    [
+        (LEVELS, "text_encoder.words.embed.weight", "text_encoder.roles.weight"),
+        (
+            CLIP_TOWER,
+            "text_encoder.embed.weight",
+            "image_encoder.backbone.embeddings.position_embedding.weight",
+        ),
+    ],
+    ids=["roles", "positions"],
+)
+def test_tables_of_other_things_than_words_are_taken_as_they_are(
+    specification: dict[str, Any], words: str, other: str, vocabulary: int
+) -> None:
+    old, new = built(specification, vocabulary, 0), built(specification, vocabulary, 1)
+    weights, turned = old.state_dict(), torch.arange(vocabulary).flip(0)
+    start_from(new, weights, (torch.arange(vocabulary), turned))
+    torch.testing.assert_close(new.state_dict()[other], weights[other], rtol=0, atol=0)
+    torch.testing.assert_close(new.state_dict()[words], weights[words][turned], rtol=0, atol=0)
 
 
 def test_the_same_ids_take_everything() -> None:
