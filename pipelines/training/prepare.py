@@ -34,26 +34,17 @@ def prepare(
     """Check that the shards can feed the run, and write what turns captions into inputs of the model.
 
     Returns the captions' encoder, figures about their tokens for the manifest, and the optimiser steps of the run.
-    Raises StageError if the split is too small, or the captions' encoder or the model cannot be made.
+    Raises StageError if a split is too small, `evaluation.folds` does not divide the evaluation split, or the captions'
+    encoder or the model cannot be made.
     """
     training = settings.training
-    batch, workers = training.batch_size, training.most_workers
     captions = train.reader.num_captions
     left_out = {}
     if training.leave_out is not None:
         captions = keep_captions(training.leave_out, train.reader, directory)
         left_out = {"captions_left_out": train.reader.num_captions - captions}
     write_trained_pairs(train.reader, kept_captions(directory), training.initial, directory, bool(training.epochs))
-    if captions < batch:
-        raise StageError(
-            f"train: dataset.train_split has {captions} captions to train on, fewer than training.batch_size {batch}: "
-            "lower it, add data, or leave fewer out"
-        )
-    if workers > batch // 2 or workers > len(evaluation.reader):
-        raise StageError(
-            f"train: training.workers {workers} are too many for batches of {batch} pairs and "
-            f"{len(evaluation.reader)} images of {settings.eval_split}: lower it"
-        )
+    _require_sizes(settings, captions, len(evaluation.reader))
     caption_encoder, facts = settings.kind.behaviour.prepare(settings.kind_settings, train, evaluation, directory)
     texts = chain.from_iterable(split.reader.texts() for split in (train, evaluation))
     facts["captions_truncated"] = sum(map(caption_encoder.truncates, texts))
@@ -65,8 +56,28 @@ def prepare(
         raise StageError(f"train: {error}") from error
     if isinstance(settings.model.image, SetEncoder) and settings.model.image.center:
         write_feature_mean(train.reader, directory)
-    batches = BatchSampler(captions, batch, settings.seed).steps_per_epoch
+    batches = BatchSampler(captions, training.batch_size, settings.seed).steps_per_epoch
     return caption_encoder, facts, training.epochs * training.steps_per_epoch(batches)
+
+
+def _require_sizes(settings: TrainingSettings, captions: int, images: int) -> None:
+    """Raise StageError if the captions to train on or the images to evaluate on do not fit the settings."""
+    batch, workers = settings.training.batch_size, settings.training.most_workers
+    if captions < batch:
+        raise StageError(
+            f"train: dataset.train_split has {captions} captions to train on, fewer than training.batch_size {batch}: "
+            "lower it, add data, or leave fewer out"
+        )
+    if workers > batch // 2 or workers > images:
+        raise StageError(
+            f"train: training.workers {workers} are too many for batches of {batch} pairs and {images} images of "
+            f"{settings.eval_split}: lower it"
+        )
+    if images % settings.folds:
+        raise StageError(
+            f"train: evaluation.folds {settings.folds} does not divide the {images} images of {settings.eval_split} "
+            f"into folds of equal size: set it to 1, or to another divisor of {images}"
+        )
 
 
 def model_specification(model: ModelConfig, reader: ShardReader, caption_encoder: CaptionEncoder) -> dict[str, Any]:
