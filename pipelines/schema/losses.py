@@ -1,10 +1,15 @@
 """Settings of the objectives of two-tower models, and what all objectives share."""
 
+import math
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from pipelines.schema.fields import DurationField, Float, Int, Strict, Temperature
+
+
+# Scale of the smooth bound, as in vse_core.losses.multi_view, which imports torch.
+_SOFTNESS = 0.01
 
 
 class Loss(Strict):
@@ -32,14 +37,13 @@ class MarginLoss(Loss):
         description="start with all negatives, then the hardest (VSE-infinity: 1 epoch)"
     )
 
-    @property
-    def pair_plateau(self) -> float:
-        """The loss per pair, by the hardest negatives, if all similarities are equal."""
+    def pair_plateau(self, batch_size: float) -> float:  # noqa: ARG002
+        """Return the loss per pair, by the hardest negatives, of a batch on which all similarities are equal."""
         return 2 * self.margin
 
     def plateau(self, batch_size: float) -> float:
-        """Return that loss of a batch."""
-        return self.pair_plateau
+        """Return the loss of that batch."""
+        return self.pair_plateau(batch_size)
 
     def options_at(self, step: int, steps_per_epoch: int) -> dict[str, Any]:
         """Return the keyword arguments at a step: all negatives first, then the hardest."""
@@ -54,7 +58,7 @@ class HingeLoss(MarginLoss):
 
     def plateau(self, batch_size: float) -> float:
         """Return the loss of a batch on which all similarities are equal."""
-        return self.pair_plateau * (batch_size if self.reduction == "sum" else 1)
+        return self.pair_plateau(batch_size) * (batch_size if self.reduction == "sum" else 1)
 
 
 class TripletLoss(HingeLoss):
@@ -72,10 +76,15 @@ class MultiViewLoss(HingeLoss):
     )
     lam: Float = Field(0.7, ge=0, le=1, description="weight between the two parts of joint and journal bounds")
 
-    @property
-    def pair_plateau(self) -> float:
-        """The loss per pair if all similarities are equal; the journal's bounds average over both directions."""
-        return self.margin if self.bound.startswith("journal") else 2 * self.margin
+    def pair_plateau(self, batch_size: float) -> float:
+        """Return the loss per pair if all similarities are equal; the journal's bounds average over both directions.
+
+        The smooth maximum of equal negatives grows with their number.
+        """
+        if self.bound == "journal_soft":
+            negatives = max(batch_size - 1, 1)
+            return _SOFTNESS * math.log1p(negatives * math.exp(self.margin / _SOFTNESS))
+        return self.margin if self.bound == "journal" else 2 * self.margin
 
 
 class AdoptLoss(Loss):

@@ -39,8 +39,7 @@ class LossSchedule:
         self._steps_per_epoch = steps_per_epoch
         self._build = lru_cache(lambda items: build_loss(config.name, **dict(items)).to(device))
         self._plateau = config if isinstance(config, MarginLoss) else None
-        if self._plateau is not None:
-            self._collapse = CollapseDetector(self._plateau.pair_plateau, COLLAPSE_PATIENCE)
+        self._collapse = CollapseDetector(COLLAPSE_PATIENCE)
         self.at(0)  # wrong options are reported before any work
 
     def at(self, step: int) -> GlobalLoss:
@@ -64,13 +63,13 @@ class LossSchedule:
         if self._plateau is None or step < self._plateau.all_negatives.steps(self._steps_per_epoch):
             return 0
         loss = sum(values[name] for name in self._plateau.plateau_values)
-        self._collapse.update(loss * self._plateau.pair_plateau / self._plateau.plateau(pairs))
+        pair_plateau = self._plateau.pair_plateau(pairs)
+        self._collapse.update(loss * pair_plateau / self._plateau.plateau(pairs), pair_plateau)
         return self._collapse.steps_on_plateau
 
     def resume(self, progress: Progress) -> None:
         """Resume the count of an interrupted run, and what the loss had learned."""
-        if self._plateau is not None:
-            self._collapse.steps_on_plateau = progress.plateau_steps
+        self._collapse.steps_on_plateau = progress.plateau_steps
         with torch.no_grad():
             for name, parameter in self.at(0).named_parameters():
                 parameter.fill_(progress.learned[name])

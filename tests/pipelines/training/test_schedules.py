@@ -34,7 +34,8 @@ def test_the_plateau_is_counted_after_all_negatives(reduction: str, loss: float,
         losses.check(5, {"loss": loss}, pairs=8)
 
 
-@pytest.mark.parametrize(("bound", "loss"), [("joint", 0.4), ("journal", 0.2)])
+# The soft bound's is margin + 0.01 ln 7, for the seven negatives.
+@pytest.mark.parametrize(("bound", "loss"), [("joint", 0.4), ("journal", 0.2), ("journal_soft", 0.2194591)])
 def test_the_plateau_is_that_of_the_configured_loss_on_equal_embeddings(bound: str, loss: float) -> None:
     config: LossConfig = TypeAdapter(LossConfig).validate_python(
         TRIPLET | {"name": "multi_view", "bound": bound, "reduction": "mean"}
@@ -43,6 +44,18 @@ def test_the_plateau_is_that_of_the_configured_loss_on_equal_embeddings(bound: s
     vectors = torch.nn.functional.normalize(torch.ones(8, 4), dim=-1)
     total = LossSchedule(config, 10).at(5)(vectors.unsqueeze(1).expand(8, 3, 4), vectors, torch.arange(8)).total
     assert total.item() == pytest.approx(loss)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("bound", ["max", "avg", "up", "up_rough", "joint", "journal", "journal_soft"])
+def test_collapse_is_recognised_with_every_bound(bound: str, reduction: str, monkeypatch) -> None:
+    monkeypatch.setattr(schedules, "COLLAPSE_PATIENCE", 3)
+    losses = schedule(**TRIPLET | {"name": "multi_view", "bound": bound, "reduction": reduction})
+    vectors = torch.nn.functional.normalize(torch.ones(64, 4), dim=-1)
+    total = losses.at(5)(vectors.unsqueeze(1).expand(64, 3, 4), vectors, torch.arange(64)).total.item()
+    assert [losses.check(step, {"loss": total}, pairs=64) for step in (3, 4)] == [1, 2]
+    with pytest.raises(CollapseError, match=rf"has stood at {total / (64 if reduction == 'sum' else 1):.4f}"):
+        losses.check(5, {"loss": total}, pairs=64)
 
 
 def test_a_resumed_run_goes_on_counting(monkeypatch) -> None:

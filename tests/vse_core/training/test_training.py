@@ -120,8 +120,8 @@ def test_gradients_are_clipped():
 
 
 def test_collapse_is_named_after_patience_steps_only():
-    detector = CollapseDetector(plateau=0.4, patience=3)
+    detector = CollapseDetector(patience=3)
     for loss in (0.4, 0.4005, 0.3, 0.4, 0.4):
-        detector.update(loss)
+        detector.update(loss, plateau=0.4)
     with pytest.raises(CollapseError, match=r"loss\.all_negatives"):
-        detector.update(0.3999)
+        detector.update(0.3999, plateau=0.4)
