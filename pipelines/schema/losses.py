@@ -7,7 +7,6 @@ from pydantic import Field
 
 from pipelines.schema.fields import DurationField, Float, Int, Strict, Temperature
 
-
 # Scale of the smooth bound, as in vse_core.losses.multi_view, which imports torch.
 _SOFTNESS = 0.01
 
@@ -37,7 +36,7 @@ class MarginLoss(Loss):
         description="start with all negatives, then the hardest (VSE-infinity: 1 epoch)"
     )
 
-    def pair_plateau(self, batch_size: float) -> float:  # noqa: ARG002
+    def pair_plateau(self, batch_size: float) -> float:
         """Return the loss per pair, by the hardest negatives, of a batch on which all similarities are equal."""
         return 2 * self.margin
 

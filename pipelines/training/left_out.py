@@ -71,6 +71,11 @@ def write_pairs(path: Path, rows: Iterable[Sequence[str]], more: Sequence[str] =
     write_bytes_atomic(path, text.getvalue().encode(errors="surrogateescape"))
 
 
+def number_dropped(share: float | None, captions: int) -> int:
+    """Return how many of so many captions `training.drop_worst` leaves out; none if it is not given."""
+    return int((share or 0) * captions)
+
+
 def pairs_of(reader: ShardReader) -> Iterator[Pair]:
     """Yield the pairs of a split, in the order of its captions."""
     for record in reader.metas():

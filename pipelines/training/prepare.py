@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.model import ModelConfig
-from pipelines.config.training import TrainingSettings
+from pipelines.config.training import TrainingConfig, TrainingSettings
 from pipelines.kinds.inputs import KindSettings, SplitData
 from pipelines.kinds.kind import ModelKind
 from pipelines.runtime.stage import ShardSet, StageDir, StageError, check_outputs, empty_folder, fingerprint, move_up
 from pipelines.schema.encoders import SetEncoder
 from pipelines.training.initial_weights import write_feature_mean
-from pipelines.training.left_out import keep_captions, kept_captions
+from pipelines.training.left_out import keep_captions, kept_captions, number_dropped
 from pipelines.training.trained_pairs import write_trained_pairs
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
@@ -44,7 +44,8 @@ def prepare(
         captions = keep_captions(training.leave_out, train.reader, directory)
         left_out = {"captions_left_out": train.reader.num_captions - captions}
     write_trained_pairs(train.reader, kept_captions(directory), training.initial, directory, bool(training.epochs))
-    _require_sizes(settings, captions, len(evaluation.reader))
+    require_captions(training, captions)
+    _require_sizes(settings, len(evaluation.reader))
     caption_encoder, facts = settings.kind.behaviour.prepare(settings.kind_settings, train, evaluation, directory)
     texts = chain.from_iterable(split.reader.texts() for split in (train, evaluation))
     facts["captions_truncated"] = sum(map(caption_encoder.truncates, texts))
@@ -60,14 +61,20 @@ def prepare(
     return caption_encoder, facts, training.epochs * training.steps_per_epoch(batches)
 
 
-def _require_sizes(settings: TrainingSettings, captions: int, images: int) -> None:
-    """Raise StageError if the captions to train on or the images to evaluate on do not fit the settings."""
-    batch, workers = settings.training.batch_size, settings.training.most_workers
-    if captions < batch:
+def require_captions(training: TrainingConfig, captions: int) -> None:
+    """Raise StageError if captions, without the worst of them if those are dropped, are fewer than a batch has."""
+    left = captions - number_dropped(training.drop_worst, captions)
+    if left < training.batch_size:
+        dropped = f" once training.drop_worst {training.drop_worst:g} is left out" if training.drop_worst else ""
         raise StageError(
-            f"train: dataset.train_split has {captions} captions to train on, fewer than training.batch_size {batch}: "
-            "lower it, add data, or leave fewer out"
+            f"train: dataset.train_split has {left} captions to train on{dropped}, fewer than training.batch_size "
+            f"{training.batch_size}: lower it, add data, or leave fewer out"
         )
+
+
+def _require_sizes(settings: TrainingSettings, images: int) -> None:
+    """Raise StageError if the images to evaluate on do not fit the settings."""
+    batch, workers = settings.training.batch_size, settings.training.most_workers
     if workers > batch // 2 or workers > images:
         raise StageError(
             f"train: training.workers {workers} are too many for batches of {batch} pairs and {images} images of "

@@ -20,9 +20,9 @@ from pipelines.stages.train.plan import NAME, plan, stage_dir
 from pipelines.tracking import PipelineRuns, Tracker
 from pipelines.training.checkpoints import best_directory
 from pipelines.training.launch import Fit, fit
-from pipelines.training.left_out import Pair, named_pairs, pairs_of, write_pairs
+from pipelines.training.left_out import Pair, named_pairs, number_dropped, pairs_of, write_pairs
 from pipelines.training.loss_log import LOSSES
-from pipelines.training.prepare import make_tables, prepare
+from pipelines.training.prepare import make_tables, prepare, require_captions
 from pipelines.training.readers import open_captions, split_reader
 from pipelines.training.run_folder import RunFolder
 from pipelines.training.worker import TrainingJob
@@ -79,12 +79,15 @@ def _without_worst(
 ) -> PipelineConfig:
     """Train on all captions, in a run below, and return the configuration that leaves out those that fit it worst.
 
-    The first training is that of the configuration without `training.drop_worst`, and is not repeated.
+    The first training is that of the configuration without `training.drop_worst`, and is not repeated. StageError,
+    before it begins, if too few captions would stay for the second one.
     """
     first = config.model_copy(update={"training": config.training.model_copy(update={"drop_worst": None})})
     stage, file = stage_dir(first, upstream), directory / DROPPED
+    shards = upstream["extract"].outputs[config.dataset.train_split]
     with exclusive(config.mirror, stage.path):
         if not stage.is_complete():
+            require_captions(config.training, _captions(config, shards))
             with (
                 PipelineRuns(config.experiment, stage.fingerprint, f"{NAME}, all captions", tracker.run_id) as runs,
                 runs.parent as below,
@@ -93,12 +96,21 @@ def _without_worst(
                 run(first, upstream, below, by)
     config.mirror.pull_file(file)
     if not file.is_file():
-        asked = config, upstream["extract"].outputs[config.dataset.train_split], plan(first, upstream).output("best")
+        asked = config, shards, plan(first, upstream).output("best")
         # A trial of one worker is that worker, and holds its resources.
         is_worker = by is not None and config.training.most_workers == 1
         write_pairs(file, _worst(*asked) if is_worker else on_worker(config, _worst, *asked))
         config.mirror.push(file)
     return first.model_copy(update={"training": first.training.model_copy(update={"leave_out": file})})
+
+
+def _captions(config: PipelineConfig, shards: Path) -> int:
+    """Return the number of captions that the configuration trains on."""
+    reader = split_reader(config.mirror, shards, config.features.member)
+    if config.training.leave_out is None:
+        return reader.num_captions
+    left_out = named_pairs(config.training.leave_out)
+    return sum(pair not in left_out for pair in pairs_of(reader))
 
 
 def _worst(config: PipelineConfig, shards: Path, model: Path) -> list[Pair]:
@@ -110,7 +122,7 @@ def _worst(config: PipelineConfig, shards: Path, model: Path) -> list[Pair]:
     similarities_C, _ = pair_similarities(embedder, reader, range(len(reader)), list(reader.texts()))
     found = zip(similarities_C.tolist(), pairs_of(reader), strict=True)
     ranked = sorted((similarity, pair) for similarity, pair in found if pair not in left_out)
-    dropped = int((config.training.drop_worst or 0) * len(ranked))
+    dropped = number_dropped(config.training.drop_worst, len(ranked))
     return sorted(left_out | {pair for _, pair in ranked[:dropped]})
 
 

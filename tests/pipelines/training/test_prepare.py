@@ -32,9 +32,7 @@ def splits(tmp_path_factory: pytest.TempPathFactory) -> list[SplitData]:
         ("training.workers=9", r"training\.workers 9 are too many for batches of 16 pairs and 9 images of dev"),
     ],
 )
-def test_sizes_that_do_not_fit_are_refused(
-    setting: str, message: str, splits: list[SplitData], tmp_path: Path
-) -> None:
+def test_sizes_that_do_not_fit_are_refused(setting: str, message: str, splits: list[SplitData], tmp_path: Path) -> None:
     settings = load_config(None, [*SMALL, "vocabulary.min_count=1", setting]).training_settings
     with pytest.raises(StageError, match=message):
         prepare(settings, *splits, tmp_path)

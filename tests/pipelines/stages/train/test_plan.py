@@ -79,6 +79,40 @@ def test_a_run_without_epochs_is_called_what_it_is() -> None:
     assert train_run._manifest(trained, outcome, facts)["summary"] == "dev RSUM 250.0 (chance 12.0)"
 
 
+@pytest.mark.parametrize(
+    ("left_out", "share", "message"),
+    [
+        (
+            0,
+            0.9,
+            r"has 4 captions to train on once training\.drop_worst 0\.9 is left out, fewer than training\.batch_size",
+        ),
+        (
+            25,
+            0.6,
+            r"has 6 captions to train on once training\.drop_worst 0\.6 is left out, fewer than training\.batch_size",
+        ),
+    ],
+)
+def test_too_few_captions_without_the_worst_are_refused_before_the_first_training(
+    left_out: int, share: float, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 40 captions."""
+    sizes = ["dataset.images={train: 8, dev: 3}", "features.shard_size=3", "training.batch_size=8"]
+    config = load_config(None, [f"work_dir={tmp_path}/work", *sizes, f"training.drop_worst={share}"])
+    extract._summary.cache_clear()
+    make(config)
+    upstream = {"extract": extract.plan(config, {})}
+    if left_out:
+        pairs = list(pairs_of(ShardReader(upstream["extract"].outputs["train"], "grid")))
+        write_pairs(tmp_path / "out.csv", pairs[:left_out])
+        changed = config.training.model_copy(update={"leave_out": tmp_path / "out.csv"})
+        config = config.model_copy(update={"training": changed})
+    monkeypatch.setattr(train_run, "PipelineRuns", None)
+    with pytest.raises(StageError, match=message):
+        train_run.run(config, upstream, None)  # type: ignore[arg-type]
+
+
 def test_the_worst_captions_are_those_least_like_their_image(tmp_path: Path) -> None:
     """Of those that are not left out anyway, by the products of a gallery."""
     sizes = ["dataset.images={train: 8, dev: 3}", "features.shard_size=3", "training.batch_size=8"]
