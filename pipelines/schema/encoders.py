@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.schema.fields import AbsolutePath, Duration, DurationField, Float, FolderOrHubName, Int, Size, Strict
-from pipelines.schema.pooling import PoolingConfig
+from pipelines.schema.pooling import OF_EACH_DIMENSION, PoolingConfig, is_of_each_dimension
 from pipelines.schema.weights import (
     NETWORK,
     OPEN_CLIP,
@@ -115,6 +115,12 @@ class FeatureImageEncoderConfig(SetEncoder):
         yield from super()._misfits()
         if self.projections > 1 and (self.mlp or self.views > 1):
             yield "projections are views: set views to 1 and mlp to false, or projections to 1"
+        if self.projections > 1 and not is_of_each_dimension(self.pooling.name):
+            yield (
+                "projections are pooled side by side, by an aggregator that treats every dimension by itself, which "
+                f"{self.pooling.name} does not; set pooling to one of {', '.join(OF_EACH_DIMENSION)}, or projections "
+                "to 1"
+            )
         if self.norm_rows == "padded" and not self.mlp:
             yield "norm_rows has no effect without the MLP; leave it out, or set mlp to true"
 

@@ -1,11 +1,22 @@
 """Settings of the aggregators, one class for each set of options."""
 
+import inspect
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from pipelines.schema.fields import Float, Size, Strict, Temperature
 from pipelines.schema.variants import Variants
+from vse_core.registry import added
+
+OF_EACH_DIMENSION = ("mean", "max", "kmax", "cls", "last", "gpo", "gpo_transformer", "gem", "softpool")
+"""The package's aggregators that treat every dimension by itself, and all of them alike."""
+
+
+def is_of_each_dimension(name: str) -> bool:
+    """Return whether an aggregator treats every dimension by itself; a plugin's does if it is not told the width."""
+    build = added("pooling").get(name)
+    return name in OF_EACH_DIMENSION if build is None else "dim" not in inspect.signature(build).parameters
 
 
 class PlainPooling(Strict):

@@ -198,6 +198,11 @@ COMPONENTS = "{name: components, word_dim: 8, modifier_dim: 4, train_words: true
 CLASHES = {
     ("model.image={projections: 2, mlp: false}", "model.image.views=3"): "or projections to 1",
     ("model.image={projections: 2, mlp: false}", "model.image.mlp=true"): "or projections to 1",
+    (
+        "model.image={projections: 2, mlp: false}",
+        "model.image.pooling={name: adpool}",
+    ): "which adpool does not; set pooling"
+    " to one of mean, max, kmax, cls, last, gpo, gpo_transformer, gem, softpool, or projections to 1",
     (f"model.text={COMPONENTS}",): "go together",
     ("preset=univse", "loss={name: infonce, temperature: 0.1, mask_same_image: false}"): "'unified' goes with",
     ("preset=univse", "model.text.train_words=false"): "train_words: without word_vectors",
