@@ -55,7 +55,9 @@ class TrainingConfig(Strict):
     weight_decay: Float = Field(ge=0, le=10, description="decoupled weight decay (VSE-infinity with BiGRU: 0.01)")
     gradient_clip: Float = Field(ge=1e-3, le=1e6, description="largest L2 norm of the gradients (VSE-infinity: 2.0)")
     initial: AbsolutePath | None = Field(
-        None, description="directory of a model to begin with; by default the weights that `model` names, else random"
+        None,
+        description="directory of a model to begin with; by default the weights that `model` names, else random. A "
+        "loss that learns what the model's loss has learned (temperature, bias) begins with those values",
     )
     leave_out: AbsolutePath | None = Field(
         None,

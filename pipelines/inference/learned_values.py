@@ -17,6 +17,15 @@ def write_learned_values(directory: Path, values: Mapping[str, float]) -> None:
         write_json_atomic(directory / LEARNED, dict(values))
 
 
+def read_learned_values(model: Path) -> dict[str, float]:
+    """Return the values recorded next to a model, by name; empty without a record, StageError if it is damaged."""
+    path = model / LEARNED
+    if not path.is_file():
+        return {}
+    with damage_as(StageError, f"{path} does not say what the loss has learned", "restore the folder"):
+        return {str(name): float(value) for name, value in parse_json(path.read_bytes()).items()}
+
+
 def learned_temperature(model: Path) -> float | None:
     """Return the temperature that was learned with a model; None if its loss learns none, or it was not recorded."""
     learned = learned_logits(model)
@@ -28,11 +37,7 @@ def learned_logits(model: Path) -> dict[str, float]:
 
     What else a loss learns, as a plugin's may, belongs to that loss alone.
     """
-    path = model / LEARNED
-    if not path.is_file():
+    values = read_learned_values(model)
+    if "logit_scale" not in values:
         return {}
-    with damage_as(StageError, f"{path} does not say what the loss has learned", "restore the folder"):
-        values = parse_json(path.read_bytes())
-        if "logit_scale" not in values:
-            return {}
-        return {"logit_scale": values["logit_scale"], **({"logit_bias": values["bias"]} if "bias" in values else {})}
+    return {"logit_scale": values["logit_scale"], **({"logit_bias": values["bias"]} if "bias" in values else {})}

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save
 
+from pipelines.inference.learned_values import read_learned_values
 from pipelines.runtime.progress import progress_bar
 from pipelines.runtime.stage import StageError
 from preprocessing.captions.encoder import CaptionEncoder, load_caption_encoder
@@ -87,6 +88,11 @@ def start_from_initial(model: Model, caption_encoder: CaptionEncoder, directory:
             f"train: training.initial is not a model to start this one from: {error}; leave training.initial out (for "
             "retraining: set retrain.start to scratch), or set model to what that one was built by"
         ) from error
+
+
+def initial_learned_values(directory: Path) -> dict[str, float]:
+    """Return what the loss of the initial model in a run's directory has learned; empty if there is none of either."""
+    return read_learned_values(directory / INITIAL)
 
 
 def _common_words(own: CaptionEncoder, other: CaptionEncoder) -> tuple[torch.Tensor, torch.Tensor] | None:

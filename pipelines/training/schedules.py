@@ -67,9 +67,20 @@ class LossSchedule:
         self._collapse.update(loss * pair_plateau / self._plateau.plateau(pairs), pair_plateau)
         return self._collapse.steps_on_plateau
 
+    def start_from(self, learned: Mapping[str, float]) -> None:
+        """Begin with the values that a loss has learned before; a loss of other parameters keeps its own values.
+
+        They are as `state` gives them, of the parameters themselves: a temperature is a logarithm there.
+        """
+        if learned.keys() == self.state().keys():
+            self._fill(learned)
+
     def resume(self, progress: Progress) -> None:
         """Resume the count of an interrupted run, and what the loss had learned."""
         self._collapse.steps_on_plateau = progress.plateau_steps
-        with torch.no_grad():
-            for name, parameter in self.at(0).named_parameters():
-                parameter.fill_(progress.learned[name])
+        self._fill(progress.learned)
+
+    @torch.no_grad()
+    def _fill(self, learned: Mapping[str, float]) -> None:
+        for name, parameter in self.at(0).named_parameters():
+            parameter.fill_(learned[name])

@@ -30,7 +30,12 @@ from pipelines.kinds.inputs import SplitData
 from pipelines.runtime.cluster import is_connected
 from pipelines.tracking import LoggedData, Tracker
 from pipelines.training.checkpoints import Checkpoints
-from pipelines.training.initial_weights import start_from_feature_mean, start_from_initial, start_from_word_vectors
+from pipelines.training.initial_weights import (
+    initial_learned_values,
+    start_from_feature_mean,
+    start_from_initial,
+    start_from_word_vectors,
+)
 from pipelines.training.left_out import kept_captions
 from pipelines.training.loss_log import append_loss, forget_losses
 from pipelines.training.metrics import Scalars, StepReport, ThroughputMeter, tell_ray
@@ -124,6 +129,8 @@ class Trainer:
         if self._checkpoint is not None:
             read_shares(self.model.state_dict(), self._checkpoint)
         self.losses = LossSchedule(settings.loss, self.steps_per_epoch, device)
+        if self._checkpoint is None:
+            self.losses.start_from(initial_learned_values(directory))
         rates = (training.learning_rate, training.weight_decay, settings.model.rate_factors())
         self.optimizer = build_optimizer(self.model, *rates, self.losses.parameters(), self._is_graphed)
         use_tf32(training.precision == "tf32")

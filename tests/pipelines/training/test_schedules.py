@@ -66,6 +66,31 @@ def test_a_resumed_run_goes_on_counting(monkeypatch) -> None:
         losses.check(5, {"loss": 0.4}, pairs=8)
 
 
+LEARNED = {"mask_same_image": False, "learned": True}
+
+
+def test_a_loss_begins_with_what_one_of_the_same_parameters_has_learned() -> None:
+    """The values are those of the parameters: the temperature is exp(-logit_scale)."""
+    losses = schedule(name="sigmoid", **LEARNED)
+    losses.start_from({"logit_scale": 3.0, "bias": -7.0})
+    assert losses.state() == {"logit_scale": 3.0, "bias": -7.0}
+    learned = losses.at(0).learned_values()
+    assert learned["temperature"].item() == pytest.approx(0.0497871)
+    assert learned["bias"].item() == -7
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"logit_scale": 3.0, "bias": -7.0}, {"scale": 3.0}], ids=["none", "sigmoid", "another loss"]
+)
+def test_a_loss_of_other_parameters_keeps_its_own_start(values: dict[str, float]) -> None:
+    losses = schedule(name="infonce", temperature=0.07, **LEARNED)
+    losses.start_from(values)
+    assert losses.state()["logit_scale"] == pytest.approx(2.6592600)
+    fixed = schedule(name="infonce", temperature=0.07, mask_same_image=False)
+    fixed.start_from(values)
+    assert fixed.state() == {}
+
+
 VSE_C = {"name": "vse_c", "reduction": "sum", "adversarial_after": "0 epochs"}
 HIERARCHICAL = {"name": "hierarchical", "reduction": "mean"}
 UNIFIED = {

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import multiprocessing
 import shutil
 import signal
@@ -17,7 +18,9 @@ import torch.multiprocessing as mp
 from pipelines.config import PipelineConfig, load_config
 from pipelines.kinds.inputs import SplitData
 from pipelines.training.checkpoints import newest_checkpoint
+from pipelines.training.initial_weights import keep_initial
 from pipelines.training.loss_log import LOSSES
+from pipelines.training.schedules import LossSchedule
 from pipelines.training.trainer import Trainer, can_be_graphed
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.shards.reader import ShardReader
@@ -254,6 +257,27 @@ def test_collapse_is_recognised(shards: Path, tmp_path: Path, monkeypatch: pytes
 
 
 LEARNED = "loss={name: sigmoid, mask_same_image: false, learned: true}"
+
+
+def test_what_the_loss_has_learned_goes_on_with_the_model(shards: Path, tmp_path: Path):
+    """The second training logs the values that the first one has ended with; a checkpoint knows better."""
+    make_trainer(make_config(LEARNED, "training.learning_rate=0.05"), shards, tmp_path / "first", Recorder()).run()
+    (best,) = (tmp_path / "first").glob("best-*")
+    learned = json.loads((best / "learned.json").read_text())
+    config, out = make_config(LEARNED, f"training.initial={best}"), tmp_path / "second"
+    out.mkdir()
+    keep_initial(best, out, config.mirror)
+    recorder = Recorder(die_at=6)
+    trainer = make_trainer(config, shards, out, recorder)
+    assert trainer.losses.state() == pytest.approx(learned)
+    assert learned["logit_scale"] != pytest.approx(LossSchedule(config.loss, 1).state()["logit_scale"])
+    with pytest.raises(KilledError):
+        trainer.run()
+    assert recorder.metrics[0][1]["train/temperature"] == pytest.approx(math.exp(-learned["logit_scale"]))
+    resumed = make_trainer(config, shards, out, Recorder())
+    resumed._restore()
+    assert resumed.progress.learned == resumed.losses.state() != pytest.approx(learned)
+
 
 # Steps of 3, 3 and 2 batches; the scale of fp16 halves in the first steps.
 VARIANTS = {
