@@ -13,6 +13,7 @@ from pipelines.runtime.stage import ShardSet, StageDir, StageError, check_output
 from pipelines.schema.encoders import SetEncoder
 from pipelines.training.initial_weights import write_feature_mean
 from pipelines.training.left_out import keep_captions, kept_captions, number_dropped
+from pipelines.training.schedules import LossSchedule
 from pipelines.training.trained_pairs import write_trained_pairs
 from preprocessing.captions.encoder import CaptionEncoder
 from preprocessing.captions.token_table import TokenTable
@@ -35,7 +36,7 @@ def prepare(
 
     Returns the captions' encoder, figures about their tokens for the manifest, and the optimiser steps of the run.
     Raises StageError if a split is too small, `evaluation.folds` does not divide the evaluation split, or the captions'
-    encoder or the model cannot be made.
+    encoder, the model or the loss cannot be made.
     """
     training = settings.training
     captions = train.reader.num_captions
@@ -51,14 +52,17 @@ def prepare(
     facts["captions_truncated"] = sum(map(caption_encoder.truncates, texts))
     facts |= left_out
     caption_encoder.save(directory / caption_encoder.FILE)
+    steps_per_epoch = training.steps_per_epoch(
+        BatchSampler(captions, training.batch_size, settings.seed).steps_per_epoch
+    )
     try:
         build_model(**model_specification(settings.model, train.reader, caption_encoder))
+        LossSchedule(settings.loss, steps_per_epoch)
     except ValueError as error:
         raise StageError(f"train: {error}") from error
     if isinstance(settings.model.image, SetEncoder) and settings.model.image.center:
         write_feature_mean(train.reader, directory)
-    batches = BatchSampler(captions, training.batch_size, settings.seed).steps_per_epoch
-    return caption_encoder, facts, training.epochs * training.steps_per_epoch(batches)
+    return caption_encoder, facts, training.epochs * steps_per_epoch
 
 
 def require_captions(training: TrainingConfig, captions: int) -> None:

@@ -1,7 +1,8 @@
-"""What is refused before training starts, because of the sizes of the splits."""
+"""What is refused before training starts: sizes of the splits that do not fit, a loss that cannot be saved."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from pipelines.runtime.stage import StageError
 from pipelines.training.prepare import prepare
 from preprocessing.shards.reader import ShardReader
 from tests.pipelines.training.by_hand import SMALL
+from tests.pipelines.training.test_schedules import TRIPLET, PluginLoss, PluginSettings
 from tests.pipelines.training.test_trainer import write_split
+from vse_core import registry
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +38,16 @@ def splits(tmp_path_factory: pytest.TempPathFactory) -> list[SplitData]:
 def test_sizes_that_do_not_fit_are_refused(setting: str, message: str, splits: list[SplitData], tmp_path: Path) -> None:
     settings = load_config(None, [*SMALL, "vocabulary.min_count=1", setting]).training_settings
     with pytest.raises(StageError, match=message):
+        prepare(settings, *splits, tmp_path)
+
+
+def test_a_loss_that_cannot_be_saved_is_refused(
+    splits: list[SplitData], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry._ADDED, "loss", {"plugin": PluginLoss})
+    loss = PluginSettings(**TRIPLET | {"name": "plugin", "size": 2})
+    settings = replace(load_config(None, [*SMALL, "vocabulary.min_count=1"]).training_settings, loss=loss)
+    with pytest.raises(StageError, match=r"^train: the loss 'plugin' learns 'inner\.factor' of 2 numbers"):
         prepare(settings, *splits, tmp_path)
 
 

@@ -1,14 +1,20 @@
 """Which loss a step is trained with, and when a run on the plateau is given up."""
 
+from typing import Any, Literal
+
 import pytest
 import torch
 from pydantic import TypeAdapter
+from torch import nn
 
 from pipelines.kinds import LossConfig
+from pipelines.schema.losses import MarginLoss
 from pipelines.training import schedules
 from pipelines.training.schedules import LossSchedule
+from vse_core import registry
 from vse_core.losses.components import ComponentVectors, UnifiedOutput
 from vse_core.losses.hierarchical import TextLevels, VideoLevels
+from vse_core.losses.hinge import TripletLoss
 from vse_core.training.collapse import CollapseError
 from vse_core.training.state import Progress
 
@@ -89,6 +95,69 @@ def test_a_loss_of_other_parameters_keeps_its_own_start(values: dict[str, float]
     fixed = schedule(name="infonce", temperature=0.07, mask_same_image=False)
     fixed.start_from(values)
     assert fixed.state() == {}
+
+
+class PluginSettings(MarginLoss):
+    """A loss that learns; `size` is the number of its parameter's numbers."""
+
+    name: Literal["plugin"]
+    size: int = 1
+    early: bool = False
+
+    def options_at(self, step: int, steps_per_epoch: int) -> dict[str, Any]:
+        options = super().options_at(step, steps_per_epoch)
+        return options | {"early": self.early and options["negatives"] == "all"}
+
+
+class PluginLoss(TripletLoss):
+    """A triplet loss times what it has learned; with `early` it learns one number more."""
+
+    def __init__(self, margin: float, negatives: Any, mask_same_image: bool, size: int, early: bool) -> None:
+        super().__init__(margin, negatives, "mean", mask_same_image)
+        self.inner = nn.Module()
+        self.inner.factor = nn.Parameter(torch.ones(()) if size == 1 else torch.ones(size))
+        if early:
+            self.offset = nn.Parameter(torch.zeros(()))
+
+    def total_and_parts(self, pairs: Any) -> Any:
+        total, parts = super().total_and_parts(pairs)
+        return total * self.inner.factor, parts
+
+
+def plugin_schedule(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> LossSchedule:
+    monkeypatch.setitem(registry._ADDED, "loss", {"plugin": PluginLoss})
+    return LossSchedule(PluginSettings(**TRIPLET | {"name": "plugin"} | settings), steps_per_epoch=10)
+
+
+def test_what_a_loss_learns_is_the_same_with_all_of_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = plugin_schedule(monkeypatch)
+    early, late = losses.at(0), losses.at(3)
+    assert (early.negatives, late.negatives) == ("all", "hardest")
+    (parameter,) = losses.parameters()
+    with torch.no_grad():
+        parameter.fill_(2.0)
+    vectors, ids = torch.nn.functional.normalize(torch.ones(4, 3), dim=-1), torch.arange(4)
+    assert late(vectors.unsqueeze(1), vectors, ids).total.item() == pytest.approx(2 * 0.4)
+    late(vectors.unsqueeze(1), vectors, ids).total.backward()
+    assert parameter.grad is not None
+    assert losses.state() == {"inner.factor": 2.0}
+    losses.resume(Progress(learned={"inner.factor": 3.0}))
+    assert [loss.inner.factor.item() for loss in (early, late)] == [3.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"size": 2}, r"the loss 'plugin' learns 'inner\.factor' of 2 numbers; a loss may learn single numbers: make"),
+        ({"early": True}, r"learns inner\.factor, offset|learns offset, inner\.factor"),
+    ],
+    ids=["several numbers", "other parameters"],
+)
+def test_parameters_that_are_not_saved_are_refused(
+    settings: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        plugin_schedule(monkeypatch, **settings)
 
 
 VSE_C = {"name": "vse_c", "reduction": "sum", "adversarial_after": "0 epochs"}
