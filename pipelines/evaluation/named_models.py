@@ -106,9 +106,7 @@ def measure_model(named: NamedModel) -> Rsum:
     evaluated, folds = evaluate_model(named), named.config.evaluation.folds
     metrics = evaluated.metrics
     counts = [len(record.captions) for record in Gallery.load(evaluated.directory / GALLERY).records]
-    size = len(counts) // folds
-    chances = [chance_rsum(counts[start : start + size]) for start in range(0, folds * size, size)]
-    return Rsum(metrics["rsum"], metrics["rsum_low"], metrics["rsum_high"], sum(chances) / folds)
+    return Rsum(metrics["rsum"], metrics["rsum_low"], metrics["rsum_high"], chance_rsum(counts, folds))
 
 
 def require_same_settings(models: Sequence[NamedModel], *keys: str) -> None:

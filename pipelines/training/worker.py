@@ -99,7 +99,7 @@ def _train(
             return {"error": str(error)}
     return {
         "history": list(history),
-        "chance": chance_rsum(evaluation.reader.caption_counts.tolist()),
+        "chance": chance_rsum(evaluation.reader.caption_counts.tolist(), job.settings.folds),
         "steps_per_epoch": trainer.steps_per_epoch,
         "seconds": round(trainer.progress.seconds, 1),
     }

@@ -163,8 +163,17 @@ def rank_retrieval(
     }
 
 
-def chance_rsum(captions_per_image: Sequence[int]) -> float:
-    """Return the RSUM expected of a random ranking, from the number of captions of each image."""
+def chance_rsum(captions_per_image: Sequence[int], folds: int = 1) -> float:
+    """Return the RSUM expected of a random ranking, from the number of captions of each image.
+
+    With several contiguous folds of equal size it is their mean, as in :func:`evaluate_retrieval`.
+    """
+    size = len(captions_per_image) // folds
+    chances = [_chance_rsum(captions_per_image[start : start + size]) for start in range(0, folds * size, size)]
+    return sum(chances) / folds
+
+
+def _chance_rsum(captions_per_image: Sequence[int]) -> float:
     images, captions = len(captions_per_image), sum(captions_per_image)
     total = 0.0
     for k in (1, 5, 10):

@@ -106,3 +106,10 @@ def test_chance_is_what_random_embeddings_reach():
     ]
     assert chance_rsum(counts) == pytest.approx(np.mean(sums), rel=0.05)
     assert chance_rsum([5]) == 600
+
+
+def test_chance_is_the_mean_of_the_folds():
+    counts = [5, 3, 1, 4, 2, 6] * 3
+    folds = [chance_rsum(counts[:6]), chance_rsum(counts[6:12]), chance_rsum(counts[12:])]
+    assert chance_rsum(counts, folds=3) == pytest.approx(sum(folds) / 3)
+    assert chance_rsum(counts, folds=3) > 2 * chance_rsum(counts)
