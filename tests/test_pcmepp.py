@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.config import PipelineConfig, load_config
+from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.kinds.inputs import SplitData
 from pipelines.stages.extract import plan as extract
 from preprocessing.captions.vocabulary import Vocabulary
@@ -26,13 +26,33 @@ from vse_core.models import load_model
 PLUGIN = Path(__file__).parent / "benchmarks" / "pcmepp.py"
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> PipelineConfig:
+def make_config(tmp_path: Path, *overrides: str) -> PipelineConfig:
     pooling = "{pooling: {name: probabilistic}}"
     settings = [f"plugins=[{PLUGIN}]", f"work_dir={tmp_path}/work", "training.epochs=2", "training.batch_size=10"]
     settings += ["model.embed_dim=16", f"model.image={pooling}", f"model.text={pooling}", "vocabulary.min_count=1"]
     settings += ["dataset.images={train: 8, dev: 4}", "loss={name: pcmepp, mask_same_image: false}"]
-    return load_config(None, [*settings, "model.image.mlp=false", "model.text.word_dim=8"])
+    return load_config(None, [*settings, "model.image.mlp=false", "model.text.word_dim=8", *overrides])
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> PipelineConfig:
+    return make_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "model.image.views=2",
+            r"model\.image\.views: PCME\+\+ learns one distribution an image, got 2 views; set it to 1",
+        ),
+        ("model.image.pooling={name: gpo}", r"model\.image\.pooling: .* got gpo; set it to \{name: probabilistic\}"),
+        ("model.text.pooling={name: mean}", r"model\.text\.pooling: .* got mean; set it to \{name: probabilistic\}"),
+    ],
+)
+def test_a_model_without_one_distribution_a_side_is_refused(tmp_path: Path, override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_config(tmp_path, override)
 
 
 def normals(seed: int, count: int, dim: int = 4) -> Any:

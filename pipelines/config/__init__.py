@@ -291,6 +291,7 @@ class PipelineConfig(Strict):
                     f"loss.name: {kind.loss!r} goes with {kind.title}'s model (model.text.name {kind.text!r}); got "
                     f"{loss!r} with {text!r}"
                 )
+        yield from self.kind.misfits(self.model)
         if self.training.caption_augmentation and not self.kind.augments_captions:
             yield (
                 f"training.caption_augmentation: {self.kind.title} names the words of captions by their places, which "

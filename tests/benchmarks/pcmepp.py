@@ -16,7 +16,7 @@ A anchors, B images and captions, C candidates, N set elements, D embedding.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from pipelines.config.model import ModelConfig
 from pipelines.kinds.behaviour import Behaviour
 from pipelines.kinds.kind import ModelKind
 from pipelines.schema.fields import Float, Strict
@@ -167,10 +168,24 @@ def distributions(model: Model, side: Literal["image", "text"], batches: Iterabl
     return Normals.join(parts)
 
 
+def misfits(model: ModelConfig) -> Iterator[str]:
+    """Yield what keeps a model from having one distribution an image and a caption."""
+    for side, settings in (("image", model.image), ("text", model.text)):
+        pooling = getattr(settings, "pooling", None)
+        if pooling is None or pooling.name != "probabilistic":
+            yield (
+                f"model.{side}.pooling: PCME++ learns a distribution of both sides, got "
+                f"{'none' if pooling is None else pooling.name}; set it to {{name: probabilistic}}"
+            )
+    views = getattr(model.image, "views", 1)
+    if views > 1:
+        yield f"model.image.views: PCME++ learns one distribution an image, got {views} views; set it to 1"
+
+
 BEHAVIOUR = Behaviour(trained=ProbabilisticModel)
 
 
 def register(vse: Any) -> None:
     """Add the aggregator, the loss and the kind."""
     vse.pooling(PoolingSettings, ProbabilisticPooling)
-    vse.kind(LossSettings, ClosedFormLoss, ModelKind("PCME++", __name__, loss="pcmepp"))
+    vse.kind(LossSettings, ClosedFormLoss, ModelKind("PCME++", __name__, loss="pcmepp", misfits=misfits))
