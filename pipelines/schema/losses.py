@@ -1,6 +1,7 @@
 """Settings of the objectives of two-tower models, and what all objectives share."""
 
 import math
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -75,6 +76,14 @@ class MultiViewLoss(HingeLoss):
     )
     lam: Float = Field(0.7, ge=0, le=1, description="weight between the two parts of joint and journal bounds")
 
+    def _misfits(self) -> Iterator[str]:
+        weighted = ("joint", "journal", "journal_soft")
+        if self.bound not in weighted and self.lam != _default(self, "lam"):
+            yield (
+                f"lam: has no effect with the bound {self.bound}, which is not a sum of two; leave it out, or set "
+                f"bound to one of {', '.join(weighted)}"
+            )
+
     def pair_plateau(self, batch_size: float) -> float:
         """Return the loss per pair if all similarities are equal; the journal's bounds average over both directions.
 
@@ -97,6 +106,12 @@ class AdoptLoss(Loss):
         "adaptive", description="choice of the number of negatives"
     )
     constant: Int = Field(3, gt=0, description="number of negatives if it is constant (released code: 3)")
+
+    def _misfits(self) -> Iterator[str]:
+        if self.variant == "paper" and self.margin != _default(self, "margin"):
+            yield "margin: has no effect on the paper's formulas; leave it out, or set variant to corrected or release"
+        if self.count != "constant" and self.constant != _default(self, "constant"):
+            yield f"constant: has no effect with the count {self.count}; leave it out, or set count to constant"
 
 
 class InfoNceLoss(Loss):
@@ -126,3 +141,8 @@ class ComplementaryLoss(Loss):
     def options_at(self, step: int, steps_per_epoch: int) -> dict[str, Any]:
         """Return the keyword arguments at a step: at first every pair is trusted."""
         return {**self.options(), "trusting": step < self.trusting.steps(steps_per_epoch)}
+
+
+def _default(settings: Loss, field: str) -> Any:
+    """Return the value that a setting has if it is left out."""
+    return type(settings).model_fields[field].default

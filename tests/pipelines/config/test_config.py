@@ -141,6 +141,7 @@ def test_what_is_no_duration(value: str) -> None:
     assert 'write it as "4 epochs" or "1132 steps"' in message(f"loss.all_negatives={value}")
 
 
+HINGE = "margin: 0.2, reduction: mean, mask_same_image: false, all_negatives: 0 epochs"
 MISTAKES = {
     # unknown keys: the nearest among the siblings, else of a similar name anywhere, else all siblings
     "training.lerning_rate=1": (
@@ -182,6 +183,13 @@ MISTAKES = {
         for key in ("features.weights", "parsing.pipeline", "work_dir", "storage.address")
     },
     "model.image={mlp: false, norm_rows: padded}": "no effect without the MLP",
+    "loss={name: adopt, variant: paper, margin: 0.5, mask_same_image: false}": "margin: has no effect on the paper's",
+    "loss={name: adopt, constant: 7, mask_same_image: false}": "constant: has no effect with the count adaptive",
+    "loss={name: adopt, count: random, constant: 7, mask_same_image: false}": "set count to constant",
+    **{
+        f"loss={{name: multi_view, bound: {bound}, lam: 0.5, {HINGE}}}": f"lam: has no effect with the bound {bound}"
+        for bound in ("max", "avg", "up", "up_rough")
+    },
     "model.image.center=regions": "for UniVSE's encoder, which compares regions with words; set it to true",
     "evaluation.protocols=[retrieval, cxc]": "the protocol cxc needs the folder of ",
     "evaluation.first_images=9": "first_images: has no effect without one of the protocols attack",
@@ -331,6 +339,10 @@ def test_parts_of_presets_are_no_presets(tmp_path: Path, monkeypatch) -> None:
     "overrides",
     [
         ["model.image={projections: 2, mlp: false}"],
+        ["loss={name: adopt, variant: paper, margin: 0.2, mask_same_image: false}"],
+        ["loss={name: adopt, count: constant, constant: 7, mask_same_image: false}"],
+        *([f"loss={{name: multi_view, bound: {bound}, lam: 0.5, {HINGE}}}"] for bound in ("joint", "journal")),
+        [f"loss={{name: multi_view, bound: up, lam: 0.7, {HINGE}}}"],
         ["evaluation.protocols=[retrieval, cxc]", "evaluation.cxc=/data/x"],
         ["evaluation.protocols=[retrieval, attack]", "evaluation.first_images=9"],
     ],
