@@ -107,7 +107,7 @@ class ClosedFormLoss(GlobalLoss):
         self, scale: float, shift: float, pseudo_positives: float, bottleneck: float, mask_same_image: bool
     ) -> None:
         super().__init__()
-        self.scale, self.shift = nn.Parameter(torch.tensor(scale)), nn.Parameter(torch.tensor(shift))
+        self.scale, self.shift = (nn.Parameter(torch.tensor(float(value))) for value in (scale, shift))
         self.pseudo_positives, self.bottleneck = pseudo_positives, bottleneck
         self.mask_same_image = mask_same_image
 

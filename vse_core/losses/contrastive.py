@@ -73,7 +73,7 @@ class SigmoidLoss(TemperatureLoss):
         self, temperature: float = 0.1, bias: float = -10.0, mask_same_image: bool = False, learned: bool = False
     ) -> None:
         super().__init__(temperature, mask_same_image, learned)
-        self.bias: float | nn.Parameter = nn.Parameter(torch.tensor(bias)) if learned else bias
+        self.bias: float | nn.Parameter = nn.Parameter(torch.tensor(float(bias))) if learned else bias
 
     def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:
         """Sum over all decisions, divided by B; its parts are a learned temperature and bias."""

@@ -20,7 +20,7 @@ class GeMPooling(Pooling):
 
     def __init__(self, power: float = 3.0) -> None:
         super().__init__()
-        self.power = nn.Parameter(torch.tensor(power))
+        self.power = nn.Parameter(torch.tensor(float(power)))
 
     def _pool(self, features_BND: Tensor, lengths_B: Tensor, valid_BN1: Tensor) -> Tensor:
         logarithms_BND = at_least_float32(features_BND).clamp(min=1e-6).log()

@@ -48,6 +48,11 @@ def test_without_similarity_and_bias_every_decision_costs_a_bit():
     assert total.item() == pytest.approx(4 * math.log(2))
 
 
+def test_whole_numbers_may_be_learned_from():
+    loss = build_loss("sigmoid", temperature=1, bias=-10, learned=True)
+    assert {name: value.item() for name, value in loss.learned_values().items()} == {"temperature": 1, "bias": -10}
+
+
 @pytest.mark.parametrize("name", OPTIONS)
 def test_what_is_learned_begins_as_the_fixed_loss_and_has_its_gradient(name: str):
     images, texts, ids = random_batch(8, 4, 2, dim=3)

@@ -84,6 +84,12 @@ def test_gem_is_the_mean_at_one_and_nears_the_maximum_without_overflow():
     torch.testing.assert_close(module(features, LENGTHS), largest, rtol=3e-3, atol=0)
 
 
+def test_gem_begins_with_a_whole_number():
+    features = SETS.float()
+    found, expected = (build_pooling("gem", DIM, power=power)(features, LENGTHS) for power in (2, 2.0))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
 def test_points_of_fspool_lie_evenly_over_the_ranks():
     weights = interpolation_weights(torch.tensor([5, 1]), 6, 2)
     assert weights.shape == (2, 3, 6)
