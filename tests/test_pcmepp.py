@@ -101,6 +101,17 @@ def test_the_loss_is_that_of_loops_over_the_equations(config: PipelineConfig, se
 
 
 @pytest.mark.usefixtures("config")
+def test_scale_and_shift_are_reported_as_they_were_before_the_step() -> None:
+    settings = {"scale": 5.0, "shift": 4.0, "pseudo_positives": 0.1, "bottleneck": 1e-4}
+    loss = build_loss("pcmepp", **settings, mask_same_image=False).double()
+    parts = loss(normals(1, 6), normals(2, 6), torch.arange(6)).parts
+    with torch.no_grad():
+        for parameter in loss.parameters():
+            parameter.add_(1.0)
+    assert [parts["scale"].item(), parts["shift"].item()] == [5.0, 4.0]
+
+
+@pytest.mark.usefixtures("config")
 def test_the_distance_is_the_expected_one_of_samples() -> None:
     images, texts = normals(1, 2), normals(2, 3)
     generator = torch.Generator().manual_seed(0)

@@ -31,7 +31,15 @@ from pipelines.kinds.kind import ModelKind
 from pipelines.schema.fields import Float, Strict
 from pipelines.schema.losses import Loss
 from vse_core.distributed import all_reduce_sum
-from vse_core.losses.global_pairs import Block, GlobalLoss, GlobalPairs, LossResult, Sums, pair_similarities
+from vse_core.losses.global_pairs import (
+    Block,
+    GlobalLoss,
+    GlobalPairs,
+    LossResult,
+    Sums,
+    detached,
+    pair_similarities,
+)
 from vse_core.models import Model
 from vse_core.outputs import ComparedImages
 from vse_core.pooling.base import Pooling
@@ -120,7 +128,7 @@ class ClosedFormLoss(GlobalLoss):
         total = terms["match"] + self.pseudo_positives * terms["pseudo"] + self.bottleneck * divergences.sum()
         parts = terms | {"scale": self.scale, "shift": self.shift} | pair_similarities(pairs)
         parts |= {"image_uncertainty": uncertainties[0], "caption_uncertainty": uncertainties[1]}
-        return LossResult(total, {name: part.detach() for name, part in parts.items()})
+        return LossResult(total, detached(parts))
 
     def _terms(self, block: Block) -> Sums:
         logits_AC, own_AC = self.scale * block.sims_AC + self.shift, block.own_mask()

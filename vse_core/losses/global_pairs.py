@@ -6,7 +6,7 @@ A anchors, images or captions of this process; C candidates, all of the other si
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,6 +171,13 @@ class LossResult:
     parts: dict[str, Tensor] = field(default_factory=dict)
 
 
+def detached(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Detach the parts of a loss for logging; copy parameters, which the optimiser changes before they are read."""
+    return {
+        name: part.detach().clone() if isinstance(part, nn.Parameter) else part.detach() for name, part in parts.items()
+    }
+
+
 class GlobalLoss(nn.Module, ABC):
     """A loss over a global batch, of which each process holds a local batch."""
 
@@ -217,7 +224,7 @@ class PairLoss(GlobalLoss):
         total, parts = self.total_and_parts(pairs)
         if self.is_diagnosed:
             parts |= pair_similarities(pairs)
-        return LossResult(total, {name: part.detach() for name, part in parts.items()})
+        return LossResult(total, detached(parts))
 
     @abstractmethod
     def total_and_parts(self, pairs: GlobalPairs) -> TotalAndParts:

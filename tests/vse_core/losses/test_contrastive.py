@@ -48,6 +48,18 @@ def test_without_similarity_and_bias_every_decision_costs_a_bit():
     assert total.item() == pytest.approx(4 * math.log(2))
 
 
+def test_what_is_learned_is_reported_as_it_was_before_the_step():
+    images, texts, ids = random_batch(8, 4, 2, dim=3)
+    loss = build_loss("sigmoid", **OPTIONS["sigmoid"], learned=True)
+    parts = loss(images, texts, ids).parts
+    with torch.no_grad():
+        for parameter in loss.parameters():
+            parameter.add_(1.0)
+    assert {name: parts[name].item() for name in ("temperature", "bias")} == pytest.approx(
+        {"temperature": 0.2, "bias": -3}
+    )
+
+
 def test_whole_numbers_may_be_learned_from():
     loss = build_loss("sigmoid", temperature=1, bias=-10, learned=True)
     assert {name: value.item() for name, value in loss.learned_values().items()} == {"temperature": 1, "bias": -10}
