@@ -143,11 +143,14 @@ class GlobalPairs:
 
 @torch.no_grad()
 def pair_similarities(pairs: GlobalPairs) -> Sums:
-    """Mean similarity of the pairs, and of each image's hardest negative caption (of those images that have one)."""
+    """Mean similarity of the pairs, and of each image's hardest negative caption (of those images that have one).
+
+    The latter is 0 if no image has a negative.
+    """
     sums = pairs.sums(_pair_sums, (IMAGES,))
     return {
         "positive_similarity": sums["own"] / len(pairs),
-        "hardest_negative_similarity": sums["hardest"] / sums["found"],
+        "hardest_negative_similarity": sums["hardest"] / sums["found"].clamp(min=1),
     }
 
 

@@ -40,8 +40,8 @@ def active_sums(block: Block, terms: Tensor) -> Sums:
 
 
 def active_share(sums: Sums) -> Sums:
-    """Return the share of hinges above zero, if :func:`active_sums` were taken."""
-    return {"active_hinges": sums["active_hinges"] / sums["hinges"]} if "hinges" in sums else {}
+    """Return the share of hinges above zero, 0 if there are none, if :func:`active_sums` were taken."""
+    return {"active_hinges": sums["active_hinges"] / sums["hinges"].clamp(min=1)} if "hinges" in sums else {}
 
 
 class TripletLoss(PairLoss):

@@ -35,6 +35,18 @@ def test_gradients(options: dict[str, Any]):
     assert torch.autograd.gradcheck(lambda i, t: loss(i, t, ids).total, inputs)
 
 
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("options", [*LOSSES.values(), {"name": "triplet", "negatives": "all"}], ids=[*LOSSES, "all"])
+def test_a_batch_without_negatives_has_finite_parts(options: dict[str, Any], size: int):
+    """All captions are of one image, or there is one alone."""
+    images, texts, _ = random_batch(8, size, 3, dim=3)
+    result = build_loss(**options, mask_same_image=True)(images, texts, torch.zeros(size, dtype=torch.long))
+    assert {name: part.item() for name, part in result.parts.items() if not part.isfinite()} == {}
+    assert result.total.isfinite()
+    assert result.parts["hardest_negative_similarity"] == 0
+    assert result.parts.get("active_hinges", 0) == 0
+
+
 @pytest.mark.parametrize("name", ["triplet", "multi_view", "adopt", "infonce", "sigmoid", "complementary"])
 def test_every_loss_is_computed_in_float32_under_autocast(name: str):
     images, texts, ids = random_batch(4, 16, 3, dim=64)
