@@ -11,7 +11,15 @@ from torch import Tensor
 
 from vse_core.distributed import all_reduce_sums, gather_counts, gather_rows, rank
 from vse_core.losses.components import ComponentVectors, UnifiedOutput, region_hinges, region_similarities, relevance
-from vse_core.losses.global_pairs import Block, GlobalLoss, GlobalPairs, LossResult, Sums, pair_similarities
+from vse_core.losses.global_pairs import (
+    Block,
+    GlobalLoss,
+    GlobalPairs,
+    LossResult,
+    Sums,
+    detached,
+    pair_similarities,
+)
 from vse_core.losses.hinge import Negatives, active_share, active_sums, hinge_terms
 from vse_core.precision import at_least_float32, full_precision
 from vse_core.similarity import best_view, similarity_matrix
@@ -97,7 +105,7 @@ class UnifiedLoss(GlobalLoss):
         numbers = {"objects": objects, "pairs": pairs, "triples": triples}
         parts |= {name: obj.new_full((), float(number)) for name, number in numbers.items()}
         total = torch.stack([weight * terms[name] for name, weight in self.weights.items()]).sum()
-        return LossResult(total, {name: part.detach() for name, part in parts.items()})
+        return LossResult(total, detached(parts))
 
     def _captions(self, output: UnifiedOutput, image_ids_b: Tensor, counts: list[int]) -> tuple[Sums, Sums]:
         """Return the terms of captions, ``sent`` and ``comp``, and what to log of them."""
