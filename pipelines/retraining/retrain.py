@@ -18,10 +18,11 @@ from pipelines.retraining.new_pairs import NewPairs
 from pipelines.retraining.notify import notify
 from pipelines.retraining.promotion import Decision, judge, unreadable
 from pipelines.runtime.cli import console, make_parser, say
+from pipelines.runtime.commands import command
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.logs import about
 from pipelines.runtime.outputs import record_outputs
-from pipelines.runtime.stage import Plans, fingerprint, manifest_in
+from pipelines.runtime.stage import Plans, StageError, fingerprint, manifest_in
 from pipelines.stages.extract.plan import kept_hashes
 from pipelines.stages.runner import known_stages, plan_stages, run_stages
 from pipelines.tracking import PipelineRuns, Tracker
@@ -37,8 +38,10 @@ NAME = "retrain"
 def retrain(config: PipelineConfig) -> str:
     """Retrain if data or settings are new; return the outcome in a line.
 
-    Raises BusyError if another retraining of this model is running, and StageError if a stage cannot do its work.
+    Raises BusyError if another retraining of this model is running, and StageError if a stage cannot do its work, or if
+    the model is of a kind that is not registered.
     """
+    _require_registered(config)
     journal = _journal(config)
     with exclusive(config.mirror, journal.folder):
         try:
@@ -69,6 +72,7 @@ def _prune(config: PipelineConfig) -> None:
 
 def preview(config: PipelineConfig) -> str:
     """Return in a line what a retraining would do; nothing is done, and a running one is not disturbed."""
+    _require_registered(config)
     config = config.for_dry_run()
     journal = _journal(config)
     last = journal.last()
@@ -82,6 +86,14 @@ def identity_of(config: PipelineConfig) -> str:
     """Return the identity of a retraining: data and settings, without its initial model."""
     evaluation = plan_stages(config, last="evaluate")["evaluate"]
     return fingerprint([NAME, config.retrain.start, evaluation.fingerprint, config.registered_model])
+
+
+def _require_registered(config: PipelineConfig) -> None:
+    if not config.kind.has_embeddings:
+        raise StageError(
+            f"{NAME}: {config.kind.title}'s model has no embeddings and is not registered, so that there is no champion "
+            f"to compare a new one with; train it by `{command('full')}`"
+        )
 
 
 def _journal(config: PipelineConfig) -> Journal:

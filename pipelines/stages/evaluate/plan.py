@@ -1,18 +1,20 @@
 """Stage 4, evaluate, without its work: what decides an evaluation, and whether it is there."""
 
+from pathlib import Path
 from typing import Any
 
 from pipelines.config import PipelineConfig
-from pipelines.config.datasets import TableDataset
 from pipelines.evaluation import CORRECTION_VERSION, GALLERY, NAME, PICTURES, VERSION
 from pipelines.plugins import sources
 from pipelines.reporting.published import RECALLS
 from pipelines.runtime.stage import Plans, StageDir, StagePlan, content_digest, fingerprint, manifest_in
+from pipelines.stages.extract.plan import kept_hashes
 from pipelines.stages.stage import Stage
 from pipelines.tracking import Tracker
 from preprocessing.captions import adversarial
 from preprocessing.datasets.crisscrossed import crisscrossed_files
 from preprocessing.datasets.table import folder_of, read_header
+from preprocessing.storage.address import is_s3
 from preprocessing.storage.opening import open_storage
 
 
@@ -32,7 +34,7 @@ def evaluation_content(config: PipelineConfig, upstream: Plans) -> dict[str, Any
     if evaluation.added:
         content["added"] = [settings.model_dump(mode="json") for settings in evaluation.added]
         content |= sources(evaluation)
-    if isinstance(config.dataset, TableDataset) and (columns := _columns(config.dataset)):
+    if columns := _columns(config):
         content["columns"] = columns
     if evaluation.hub_correction:
         content["hub_correction"] = CORRECTION_VERSION
@@ -46,12 +48,26 @@ def evaluation_content(config: PipelineConfig, upstream: Plans) -> dict[str, Any
     return content
 
 
-def _columns(dataset: TableDataset) -> list[str]:
-    """Return the further columns of the evaluation split's table, and its version; nothing if it has none."""
+def _columns(config: PipelineConfig) -> list[str]:
+    """Return the further columns of the evaluation split's table, and what it contains; nothing if it has none."""
+    dataset = config.dataset
+    if dataset.format != "table":
+        return []
     table = dataset.table_of(dataset.eval_split)
-    further = sorted(set(read_header(table)) - {dataset.image_column, *dataset.caption_columns})
-    entry = open_storage(folder_of(table)).find(table.rpartition("/")[2])
-    return [*further, entry.version] if further and entry is not None else []
+    further = sorted(set(read_header(table)) - {dataset.image_column, *dataset.caption_columns, dataset.split_column})
+    return [*further, *_content(config, table)] if further else []
+
+
+def _content(config: PipelineConfig, table: str) -> list[str]:
+    """Return what tells a table from an earlier one: its ETag on S3, here a hash, as it may be written again as it was.
+
+    Nothing if the table has just been removed.
+    """
+    if is_s3(table):
+        entry = open_storage(folder_of(table)).find(table.rpartition("/")[2])
+        return [] if entry is None else [entry.version]
+    with kept_hashes(config.work_dir, config.mirror.is_read_only) as hashes:
+        return [stamp[1] for stamp in hashes.stamps([Path(table)]) if stamp is not None]
 
 
 def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:

@@ -81,8 +81,10 @@ def _identity(pipeline: str | None) -> dict[str, str]:
     """Return the identity of a spaCy pipeline; without importing spaCy, as planning has to be quick."""
     folder, spacy = Path(pipeline or SHIPPED), metadata.version("spacy")
     if folder.is_dir():
-        files = [[str(file.relative_to(folder)), content_digest(file)] for file in sorted(folder.rglob("*.*"))]
-        return {"files": fingerprint(files), "spacy": spacy}
+        # spaCy's weights and rules are in files whose names have no ending.
+        files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+        digests = [[str(file.relative_to(folder)), content_digest(file)] for file in files]
+        return {"files": fingerprint(digests), "spacy": spacy}
     try:
         return {"package": str(pipeline), "version": metadata.version(str(pipeline)), "spacy": spacy}
     except metadata.PackageNotFoundError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,39 @@ def test_a_preview_does_nothing(tmp_path: Path, trained: list[str]) -> None:
     retrain.retrain(config)
     assert retrain.preview(config) == "nothing new: data and settings are those of today (refused)"
     assert len(trained) == 1
+
+
+def table_of_scenes(folder: Path) -> Path:
+    table = folder / "table.csv"
+    for name in ("a", "b"):
+        (folder / f"{name}.jpg").write_bytes(b"a photograph")
+    rows = ["a.jpg,a dog,dev,2020", "b.jpg,a cat,train,2021"]
+    table.write_text("\n".join(["image,caption,split,year", *rows]))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_new"), [("", False), ("2020", True), ("a dog", True)], ids=["nothing", "a year", "a caption"]
+)
+def test_a_table_that_was_written_again(tmp_path: Path, trained: list[str], changed: str, is_new: bool) -> None:
+    table = table_of_scenes(tmp_path)
+    columns = f"tables: {{train: {table}, dev: {table}}}, split_column: split"
+    config = loaded(tmp_path / "work", f"dataset={{format: table, {columns}}}")
+    retrain.retrain(config)
+    extract._summary.cache_clear()
+    content = table.read_text()
+    os.utime(table, ns=(0, 17))
+    table.write_text(content.replace(changed, "other") if changed else content)
+    assert retrain.retrain(config).startswith("refused" if is_new else "nothing new")
+    assert len(trained) == 1 + is_new
+
+
+def test_a_kind_of_model_that_is_not_registered_is_refused_before_any_work(tmp_path: Path, trained: list[str]) -> None:
+    config = loaded(tmp_path, "preset=hgr_infty", f"model.text.graphs={tmp_path}/graphs.json")
+    for refused in (retrain.retrain, retrain.preview):
+        with pytest.raises(StageError, match="HGR's model has no embeddings and is not registered"):
+            refused(config)
+    assert not trained and not (tmp_path / "retrain").exists()
 
 
 def test_a_start_from_a_version_that_was_pruned_is_chosen_again(

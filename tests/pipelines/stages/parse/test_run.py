@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pipelines.runtime.stage import StagePlan
 from pipelines.stages.extract import plan as extract
 from pipelines.stages.parse import plan as parse
 from pipelines.stages.runner import run_stages
+from preprocessing.captions.english import SHIPPED
 from preprocessing.captions.graph_shards import counts_path
 
 SMALL = ["dataset.images={train: 7, dev: 4}", "features.shard_size=3", "training.batch_size=4", "features.batch_size=4"]
@@ -49,6 +51,15 @@ def test_a_pipeline_of_other_files_gives_other_graphs(tmp_path: Path) -> None:
     (tmp_path / "mine" / "meta.json").write_text("{}")
     shipped = planned(loaded(tmp_path))
     assert planned(loaded(tmp_path, f"parsing.pipeline={tmp_path}/mine")).fingerprint != shipped.fingerprint
+
+
+@pytest.mark.parametrize("name", ["parser/model", "tokenizer", "meta.json"])
+def test_a_pipeline_that_was_trained_again_gives_other_graphs(tmp_path: Path, name: str) -> None:
+    config = loaded(tmp_path, f"parsing.pipeline={shutil.copytree(SHIPPED, tmp_path / 'mine')}")
+    before = planned(config).fingerprint
+    file = tmp_path / "mine" / name
+    file.write_bytes(file.read_bytes() + b" ")
+    assert planned(config).fingerprint != before
 
 
 def test_an_unknown_pipeline_is_refused_before_any_work(tmp_path: Path) -> None:
