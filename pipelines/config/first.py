@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except DatasetError as error:
         raise ConfigError(str(error)) from error
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(
         f"# Written by {command('init', options.table)}; relative paths start here.\n{text}", encoding="utf-8"
     )
@@ -131,14 +132,14 @@ def _caption_columns(values: Mapping[str, Sequence[object]], image: str) -> list
 
 
 def _folder(table: str, images: Sequence[object]) -> str:
-    """Return the folder that most of some images are in, "" for that of their table, or if their paths are complete."""
+    """Return the folder that most of some images are in, "" if their paths are complete."""
     names = [str(image) for image in images[:20]]
     if all(name.startswith("/") or is_s3(name) for name in names):
         return ""
     for folder in _FOLDERS:
         at = join(folder_of(table), folder) if folder else folder_of(table)
         if sum(open_storage(at).find(name) is not None for name in names) > len(names) / 2:
-            return at if folder else ""
+            return at or "."
     raise ConfigError(f"{names[0]} and others are not next to {table}: name their folder by --images")
 
 

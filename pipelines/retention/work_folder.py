@@ -68,7 +68,7 @@ class WorkFolder:
     @cached_property
     def runs(self) -> list[Run]:
         """All runs, of any model: those on record, and versions of earlier releases, which recorded none."""
-        recorded = [self._recorded(name) for name in self.files if Path(name).match(f"{RUNS}/*/{OUTPUTS}")]
+        recorded = [self._recorded(name) for name in self._records]
         known = {folder for run in recorded for folder in run.folders}
         earlier = [_earlier(folder, self.versions[folder][0]) for folder in self.versions.keys() - known]
         users = [[run for run in recorded if folder in run.folders] for folder in self._newest]
@@ -107,15 +107,25 @@ class WorkFolder:
 
     def is_used_by_now(self, run: Run, folders: set[str]) -> bool:
         """Return whether something has begun to need a run's versions, or to use its folders, since this was read."""
-        now, known = WorkFolder(self.config), {each.name for each in self.runs}
+        now = WorkFolder(self.config)
         versions, reasons = set(now._own(run.folders)), now._needed_versions(self.runs)
         if versions != set(self._own(run.folders)) or versions & reasons.keys():
             return True
-        mirror, place = self.config.mirror, self.config.work_dir / RUNS
-        found = place.glob(f"*/{OUTPUTS}") if mirror.address is None else map(place.joinpath, mirror.stored(place))
-        names = [path.relative_to(self.config.work_dir) for path in found if path.match(f"{RUNS}/*/{OUTPUTS}")]
-        begun = [name.as_posix() for name in names if name.parent.as_posix() not in known]
+        begun = [name for name, version in now._records.items() if self._records.get(name) != version]
         return any(folders & now._recorded(name).folders for name in begun)
+
+    @cached_property
+    def _records(self) -> dict[str, Hashable]:
+        """What changes of the record of each run, by its name, if the run begins to use another folder."""
+        mirror, place = self.config.mirror, self.config.work_dir / RUNS
+        if mirror.address is not None:
+            found = {f"{RUNS}/{name}": entry.version for name, entry in mirror.stored(place).items()}
+            return {name: version for name, version in found.items() if Path(name).match(f"{RUNS}/*/{OUTPUTS}")}
+        here: dict[str, Hashable] = {}
+        for path in place.glob(f"*/{OUTPUTS}"):
+            with suppress(FileNotFoundError):  # another process prunes
+                here[path.relative_to(self.config.work_dir).as_posix()] = path.stat().st_mtime_ns
+        return here
 
     def _own(self, folders: frozenset[str]) -> list[int]:
         """Return the versions of the configured model whose registrations are among folders."""

@@ -121,7 +121,9 @@ def file_or_packaged(folder: str) -> Callable[[str], Path]:
     def read(text: str) -> Path:
         """Return the path of a file or of what the package has by this name."""
         path, there = Path(text), packaged(folder)
-        if path.exists() or path.suffix or len(path.parts) > 1:
+        # A folder of data may have the name of its configuration.
+        is_there = path.exists() and not (path.is_dir() and text in there)
+        if is_there or path.suffix or len(path.parts) > 1:
             return path
         if text not in there:
             close = difflib.get_close_matches(text, there, n=1)

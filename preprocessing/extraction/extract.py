@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,12 @@ class ShardSpec:
         """The file with the URI of the image that is being loaded; it is there after the process has been killed."""
         return self.path.with_suffix(".loading")
 
+    @property
+    def is_on_s3(self) -> bool:
+        """Whether images are read from S3: all below the root, or some by their addresses."""
+        addresses = (record.image_uri for record in self.records) if isinstance(self.records, Sequence) else ()
+        return any(map(is_s3, (self.root, *addresses)))
+
 
 def shard_specs(
     records: Iterable[Record], directory: Path, shard_size: int, fingerprint: str, root: str
@@ -92,7 +98,7 @@ def extract_shard(
     called when the last images are being loaded: another shard may then begin in another thread, and shares the model.
     """
     # A thread that reads from S3 mostly waits, and needs no core meanwhile.
-    threads = max(threads, _S3_READERS) if is_s3(spec.root) else threads
+    threads = max(threads, _S3_READERS) if spec.is_on_s3 else threads
 
     def load(uri: str) -> Any:
         if spec.one_by_one:

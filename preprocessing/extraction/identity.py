@@ -81,31 +81,34 @@ def relative_uri(uri: str, root: str) -> str:
 
 
 def image_stamps(dataset: Dataset, hashes: FileHashes | None = None) -> ImageStamps:
-    """Return a function from images of a data set to their stamps; those on S3 are listed once, at its first call.
+    """Return a function from images of a data set to their stamps; each folder of S3 is listed once, when first met.
 
     The stamp is size and hash of a local file, size and ETag of an object on S3, size and time of a local file of many
     images, None of an image that is generated or missing. By default no hash of a file is kept.
     """
-    folder = dataset.root
-    if not is_s3(folder):
-        return partial(_file_stamps, hashes or FileHashes())
 
     @cache
-    def listed() -> dict[str, Stamp]:
-        """Return the stamps of all objects: one listing is faster than many requests."""
+    def listed(folder: str) -> dict[str, Stamp]:
+        """Return the stamps of all objects of a folder: one listing is faster than many requests."""
         return {entry.name: (entry.bytes, entry.version) for entry in open_storage(folder).list()}
 
-    return lambda uris: [listed().get(relative(_file_of(uri), folder)) for uri in uris]
+    def object_stamp(uri: str) -> Stamp | None:
+        file = _file_of(uri)
+        # A table without a root has the addresses of its images.
+        folder = dataset.root or file.rpartition("/")[0]
+        return listed(folder).get(relative(file, folder))
+
+    return partial(_stamps, hashes or FileHashes(), object_stamp)
 
 
-def _file_stamps(hashes: FileHashes, uris: list[str]) -> list[Stamp | None]:
-    """Return the stamps of local images; None: generated, or missing."""
+def _stamps(hashes: FileHashes, object_stamp: Callable[[str], Stamp | None], uris: list[str]) -> list[Stamp | None]:
+    """Return the stamps of images; None: generated, or missing."""
     alone = [uri for uri in uris if "://" not in uri and has_own_file(uri)]
     hashed = dict(zip(alone, hashes.stamps([Path(uri) for uri in alone]), strict=True))
-    return [hashed[uri] if uri in hashed else _listed(uri) for uri in uris]
+    return [object_stamp(uri) if is_s3(uri) else hashed[uri] if uri in hashed else _stamp_of_many(uri) for uri in uris]
 
 
-def _listed(uri: str) -> Stamp | None:
+def _stamp_of_many(uri: str) -> Stamp | None:
     """Return size in bytes and time of change in nanoseconds of a file of many images, which may be large."""
     if "://" in uri:
         return None

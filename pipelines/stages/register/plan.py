@@ -40,7 +40,7 @@ def stage_dir(config: PipelineConfig, upstream: Plans) -> StageDir:
         "train": upstream["train"].fingerprint,
         "index": upstream["index"].fingerprint,
         "name": config.registered_model,
-        "tracking": SecretAddress(config.tracking_uri).reveal(),
+        "tracking": SecretAddress(config.tracking_uri).without_user,
     }
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
 

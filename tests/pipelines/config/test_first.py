@@ -11,6 +11,7 @@ from pipelines.config import load_config
 from pipelines.config.first import main
 from pipelines.schema.error import ConfigError
 from preprocessing.datasets import build_dataset
+from preprocessing.extraction.identity import summarize
 
 
 def init(folder: Path, table: str, text: str, *arguments: str) -> Path:
@@ -76,7 +77,7 @@ def test_another_table_or_a_share_is_the_development_split(tmp_path: Path) -> No
     dataset = load_config(init(tmp_path, "all.csv", text)).dataset.options()
     assert dataset["tables"] == {"train": f"{tmp_path}/all.csv", "dev": "10 %"}
     assert (dataset["images"], dataset["image_column"], dataset["caption_column"]) == (
-        None,
+        str(tmp_path),
         "photo",
         "what is seen in it",
     )
@@ -96,6 +97,20 @@ def test_what_is_not_found_is_said_with_its_remedy(tmp_path: Path, text: str, me
     (tmp_path / "out.yaml").touch()
     with pytest.raises(ConfigError, match="is there already"):
         init(tmp_path, "t.csv", text)
+
+
+def test_images_next_to_their_table_are_known_again_in_another_folder(tmp_path: Path) -> None:
+    found = []
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        dataset = load_config(init(folder, "table.csv", "image,caption\nphotos/a.jpg,a dog runs")).dataset
+        found.append(summarize(build_dataset(dataset.format, **dataset.options()), "train", 10))
+    assert found[0] == found[1]
+
+
+def test_a_folder_that_is_not_there_yet_is_made(tmp_path: Path) -> None:
+    output = tmp_path / "new" / "out.yaml"
+    init(tmp_path, "table.csv", "image,caption\na.jpg,a dog", "--output", str(output))
+    assert load_config(output).name == "table"
 
 
 def test_a_complete_path_out_of_the_configurations_folder_stays_for_a_job_elsewhere(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from preprocessing.extraction.identity import SplitSummary, image_stamps, summar
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError, read_image_bytes
 from preprocessing.shards.reader import ShardReader
-from preprocessing.storage.base import Entry
+from preprocessing.storage.base import Entry, LocalStorage
 
 
 class NumberExtractor:
@@ -243,6 +243,27 @@ def test_objects_are_listed_once_for_all_splits(monkeypatch: pytest.MonkeyPatch)
         None,
     ] * 2
     storage.list.assert_called_once_with()
+
+
+def test_objects_of_a_data_set_without_a_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def here(address: str) -> Path:
+        return tmp_path / address.removeprefix("s3://")
+
+    monkeypatch.setattr(identity, "open_storage", lambda address: LocalStorage(here(address)))
+    photographs = [f"s3://{bucket}/{name}" for bucket in ("one", "two") for name in ("a/0.jpg", "b/1.jpg")]
+    for address in photographs:
+        here(address).parent.mkdir(parents=True)
+        here(address).write_bytes(b"1")
+    addresses = [*photographs, "s3://one/a/missing.jpg"]
+    records = [Record(each, each, "train", (Caption(f"{each}#0", "a"),)) for each in addresses]
+    dataset = ListDataset(records, root="")
+    before, digest = image_stamps(dataset)(addresses), summarize(dataset, "train", 10).digest
+    assert [stamp is None for stamp in before] == [False] * 4 + [True]
+    here("s3://two/a/0.jpg").write_bytes(b"12")
+    after = image_stamps(dataset)(addresses)
+    assert [old == new for old, new in zip(before, after, strict=True)] == [True, True, False, True, True]
+    assert summarize(dataset, "train", 10).digest != digest
+    assert next(shard_specs(records, tmp_path, 10, "fingerprint", root="")).is_on_s3
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 6, 7])

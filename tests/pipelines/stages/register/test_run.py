@@ -17,6 +17,7 @@ from pipelines.runtime.stage import MANIFEST, Plans, StageDir, StageError
 from pipelines.stages.register import plan as register
 from pipelines.stages.register import run as register_run
 from pipelines.tracking import PipelineRuns
+from preprocessing.storage.redaction import SecretAddress
 from tests.pipelines.stages.given import given
 from tests.pipelines.tiny_bundle import write_tiny_bundle
 
@@ -105,6 +106,18 @@ def test_a_card_that_was_filled_in_changes_that_of_the_version(config: PipelineC
     assert "ours" in (plan.directory / MODEL_CARD).read_text()
     (version,) = MlflowClient(config.tracking_uri).search_model_versions("name='tiny'")
     assert "ours" in version.description
+
+
+def test_another_password_of_the_database_is_no_other_registration(config: PipelineConfig, upstream: Plans) -> None:
+    def fingerprint(address: str) -> str:
+        tracking = config.tracking.model_copy(update={"uri": SecretAddress(address)})
+        return register.stage_dir(config.model_copy(update={"tracking": tracking}), upstream).fingerprint
+
+    first, rotated, other = (
+        fingerprint(f"postgresql://mlflow:{password}@{host}/mlflow")
+        for password, host in (("one-secret", "db"), ("another-secret", "db"), ("one-secret", "other"))
+    )
+    assert first == rotated != other
 
 
 def test_a_database_that_is_gone_has_no_registered_model(config: PipelineConfig, upstream: Plans) -> None:
