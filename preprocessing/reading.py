@@ -4,8 +4,9 @@ import errno
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -60,15 +61,17 @@ def reason(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
-def parse_json(text: str | bytes, any_text: bool = False) -> Any:
+def parse_json(text: str | bytes, any_text: bool = False, any_number: bool = False) -> Any:
     """Parse JSON from outside; every fault is a ValueError.
 
-    Besides what is not JSON, it refuses what later code would stumble over: numbers that are not finite or beyond 64
-    bits, values nested too deeply, and, but for `any_text`, text that no file can hold (halves of characters).
+    Besides what is not JSON, it refuses what later code would stumble over: numbers beyond 64 bits, values nested too
+    deeply, but for `any_text` text that no file can hold (halves of characters), and numbers that are not finite, which
+    are None for `any_number`: programs write NaN for what is missing.
     """
     text = text if isinstance(text, str) else text.decode("utf-8-sig")
     try:
-        value = json.loads(text, parse_int=_integer, parse_float=_number, parse_constant=_refuse)
+        constant = _nothing if any_number else _refuse
+        value = json.loads(text, parse_int=_integer, parse_float=partial(_number, constant), parse_constant=constant)
         if not any_text and _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError as error:
@@ -84,9 +87,13 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _number(text: str) -> float:
+def _number(constant: Callable[[str], None], text: str) -> float | None:
     value = float(text)
-    return value if math.isfinite(value) else _refuse(text)
+    return value if math.isfinite(value) else constant(text)
+
+
+def _nothing(_text: str) -> None:
+    """What stands for no number."""
 
 
 def _refuse(text: str) -> NoReturn:

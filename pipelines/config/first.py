@@ -124,7 +124,8 @@ def _caption_columns(values: Mapping[str, Sequence[object]], image: str) -> list
         return sum(len(str(text).split()) for text in texts) / max(1, len(texts))
 
     others = [name for name in values if name != image]
-    named = [name for name in others if _CAPTIONS.search(name) and words(name) > 1]
+    named = [name for name in others if _CAPTIONS.search(name)]
+    named = [name for name in named if words(name) > 1] or named[:1]
     longest = [name for name in others if words(name) > 3]
     if not named and not longest:
         raise ConfigError(f"no column of captions among {', '.join(others) or 'none'}: call it 'caption'")

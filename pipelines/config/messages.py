@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from pipelines.config.layers import Layer, did_you_mean
 from pipelines.schema.variants import Variants
-from preprocessing.storage.redaction import HIDDEN, SECRET_NAME
+from preprocessing.storage.redaction import HIDDEN, SECRET_NAME, redacted_values
 
 
 def explain(error: ValidationError, root: type[BaseModel], values: Mapping[str, Any], layers: Sequence[Layer]) -> str:
@@ -62,7 +62,7 @@ def _problem(
         return f"{key}: is missing{f' ({meaning})' if meaning else ''}; add it to the configuration or --set {key}=..."
     origin = _origin(path, layers)
     if kind == "extra_forbidden":
-        value = HIDDEN if SECRET_NAME.fullmatch(path[-1]) else f"{error['input']!r:.200}"
+        value = HIDDEN if SECRET_NAME.fullmatch(path[-1]) else f"{redacted_values(error['input'])!r:.200}"
         return f"{key}: unknown key with the value {value}{origin}{_nearest_key(key, fields)}"
     if kind.startswith("union_tag"):
         return _variant_problem(key, context, error["input"], origin)

@@ -1,5 +1,6 @@
 """The commands evaluate, compare and audit: models by their names, alone, as an ensemble, or against each other."""
 
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,7 +46,10 @@ def evaluate_main() -> None:
         return
     if any(len(words) > 3 for words in options.model):
         parser.error("--model takes a model, a configuration and a split; repeat --model for the next model")
-    named = [(words[0], _configured(words, options.config, options.split, overrides)) for words in options.model]
+    try:
+        named = [(words[0], _configured(words, options.config, options.split, overrides)) for words in options.model]
+    except ArgumentTypeError as error:
+        parser.error(f"--model: {error}")
     if options.dry_run:
         checked = [f"{check_named(*each)} on {each[1].name}, split {each[1].dataset.eval_split}" for each in named]
         say(f"would evaluate {'; '.join(checked)}")
@@ -124,5 +128,5 @@ def check_named(reference: str, config: PipelineConfig) -> str:
 
 def _configured(words: Sequence[str], file: Path | None, split: str | None, overrides: Sequence[str]) -> PipelineConfig:
     """Load the configuration of a model by the words of --model; file and split are the command's if it has none."""
-    file, split = Path(words[1]) if len(words) > 1 else file, words[2] if len(words) > 2 else split
+    file, split = file_or_packaged("data")(words[1]) if len(words) > 1 else file, words[2] if len(words) > 2 else split
     return load_config(file, [*overrides, *([f"dataset.eval_split={split}"] if split else [])])

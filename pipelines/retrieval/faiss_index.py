@@ -321,9 +321,9 @@ def _fit_transform(
 ) -> faiss.VectorTransform | None:
     """Fit what turns vectors (N, D), or (N, D + 1) if hubs are corrected, into those that are kept; None: nothing.
 
-    Dimensions are the principal components of a sample of vectors and of their opposites: these are centred at the
-    origin, so that inner products stay. The dimension of hub correction passes as it is. Zeros fill up to a multiple of
-    16. Raises ValueError if the sample is too small, or its vectors too short.
+    Dimensions are the principal components of a sample of vectors around the origin, so that inner products stay; they
+    are orthogonal also if the sample has fewer dimensions, as of duplicates. The dimension of hub correction passes as
+    it is. Zeros fill up to a multiple of 16. Raises ValueError if the sample is too small, or its vectors too short.
     """
     dim = vectors_ND.shape[1]
     compression.require(len(vectors_ND), dim)
@@ -333,10 +333,9 @@ def _fit_transform(
             return None
         return faiss.RemapDimensionsTransform(dim + is_corrected, aligned, False)
     components = compression.width - is_corrected
-    pca = faiss.PCAMatrix(dim, components)
-    pca.train(np.concatenate([vectors_ND, -vectors_ND]))
+    _, principal_DD = np.linalg.eigh((vectors_ND.T @ vectors_ND).astype(np.float64))  # the largest come last
     matrix = np.zeros((_aligned(compression.width), dim + is_corrected), np.float32)
-    matrix[:components, :dim] = faiss.vector_to_array(pca.A).reshape(components, dim)
+    matrix[:components, :dim] = principal_DD[:, -components:].T
     if is_corrected:
         matrix[components, dim] = 1
     transform = faiss.LinearTransform(dim + is_corrected, len(matrix), False)

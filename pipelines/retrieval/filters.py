@@ -13,6 +13,8 @@ import ast
 import datetime
 import re
 from collections.abc import Callable
+from contextlib import suppress
+from decimal import Decimal
 from functools import reduce
 from typing import Any
 
@@ -176,6 +178,9 @@ def _number(value: float, kind: pa.DataType) -> pa.Scalar:
     """Return a number or truth value to compare with a column; OverflowError for a longer integer than Arrow has."""
     if pa.types.is_floating(kind):
         return pa.scalar(float(value)).cast(kind)  # or 0.1 in float32 were not 0.1
+    if pa.types.is_decimal(kind):
+        with suppress(pa.ArrowInvalid):  # no decimal number of Arrow is as long as 1e300
+            return pa.scalar(Decimal(repr(value)))  # or 4.81 were not the 481 hundredths of the column
     is_unsigned = pa.types.is_uint64(kind) and isinstance(value, int) and value >= 0
     return pa.scalar(value, kind if is_unsigned else None)  # int64 does not hold all of uint64
 
@@ -185,7 +190,7 @@ def _as_column(text: str, kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_time(kind):
         return pa.scalar(datetime.time.fromisoformat(text), kind)
     if pa.types.is_timestamp(kind):  # Python writes six digits of a second, and Arrow reads as many as the unit has
-        text = re.sub(r"(\.\d+?)0+(?!\d)", r"\1", text)
+        text = re.sub(r"\.0+(?!\d)|(\.\d+?)0+(?!\d)", r"\1", text)
     try:
         return pa.scalar(text).cast(kind)
     except pa.ArrowInvalid:

@@ -36,6 +36,8 @@ _SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".dib", ".tif", "
 IMAGE = "image"
 # Bytes that Arrow reads at once: a row must not be longer.
 _BLOCK = 1 << 25
+# Codes: a zero before other digits, or more digits than a double tells apart, in columns that Arrow takes for numbers.
+_CODES = {pa.types.is_integer: r"^\s*-?0\d", pa.types.is_floating: r"^\s*-?(0\d|\d{17,}\s*$)"}
 _JSON = pyarrow.json.ReadOptions(block_size=_BLOCK)
 
 
@@ -129,19 +131,40 @@ def _read(address: str, image: str, others: Sequence[str]) -> tuple[pa.Table, li
     name = address.lower().removesuffix(".gz")
     if name.endswith(".jsonl"):
         return _read_json(address, image, others)
-    with open_table(address) as file:
-        if name.endswith(".parquet"):
+    if name.endswith(".parquet"):
+        with open_table(address) as file:
             return pyarrow.parquet.ParquetFile(file).read(), []  # read_table refuses two columns of one name
-        encoding, separator = text_form(address, [image])
-        table = pyarrow.csv.read_csv(
+    return _with_codes(address, _read_csv(address, [image]), others), []
+
+
+def _read_csv(address: str, texts: Sequence[str], wanted: Sequence[str] = ()) -> pa.Table:
+    """Read a CSV, or the wanted columns of it, with the columns `texts` as they are written."""
+    encoding, separator = text_form(address, texts)
+    with open_table(address) as file:
+        return pyarrow.csv.read_csv(
             file,
             read_options=pyarrow.csv.ReadOptions(encoding=encoding.removesuffix("-sig"), block_size=_BLOCK),
             parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True),
             convert_options=pyarrow.csv.ConvertOptions(
-                column_types={image: pa.string()}, null_values=[""], strings_can_be_null=True
+                column_types=dict.fromkeys(texts, pa.string()),
+                include_columns=list(wanted),
+                null_values=[""],
+                strings_can_be_null=True,
             ),
         )
-    return table, []
+
+
+def _with_codes(address: str, table: pa.Table, others: Sequence[str]) -> pa.Table:
+    """Return a table of a CSV with its codes as texts: as numbers they would lose what tells them apart."""
+    names = [name for name in table.column_names if name not in others and table.column_names.count(name) == 1]
+    forms = {name: form for name in names for is_kind, form in _CODES.items() if is_kind(table[name].type)}
+    if not forms:
+        return table
+    written = _read_csv(address, list(forms), list(forms))
+    for name, form in forms.items():
+        if pc.any(pc.match_substring_regex(written[name], form)).as_py():
+            table = table.set_column(table.column_names.index(name), name, written[name])
+    return table
 
 
 def _read_json(address: str, image: str, others: Sequence[str]) -> tuple[pa.Table, list[str]]:

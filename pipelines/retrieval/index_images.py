@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -74,7 +73,11 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
         state["compression"] = None if options.compress == "none" else options.compress
     files, others = list_images(images)
     bank = Correction.load(bundle / CORRECTION)
-    _require_compressible(state.get("compression"), bundle, bank, len(files))
+    try:
+        _require_compressible(state.get("compression"), bundle, bank, len(files))
+    except ValueError as error:
+        told = "" if options.compress else f"; {folder.name} has had this form: --compress none keeps whole vectors"
+        raise StageError(f"--compress {error}{told}") from error
     metadata = _metadata(folder, images)
     parts = folder / image_gallery.PARTS / fingerprint(state["origin"])[:16]
     published = _published(folder, found) if found.get("origin") == state["origin"] else None
@@ -99,7 +102,7 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
         rows = pa.concat_tables(kept + tables) if kept or tables else None
         if rows is None or not rows.num_rows:
             raise StageError(f"none of the {len(files):,} images can be embedded{listed}")
-        rows = rows.take(pa.array(np.argsort(np.array(rows["image_id"].to_pylist()))))
+        rows = rows.take(pc.sort_indices(rows["image_id"]))
         try:
             facts = image_gallery.publish(folder, state, rows, metadata and rows_of(metadata, rows["image_id"]), bank)
         except GalleryError as error:
@@ -116,16 +119,13 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
 
 
 def _require_compressible(name: str | None, bundle: Path, bank: Correction | None, images: int) -> None:
-    """Refuse a compression that cannot be fitted, before anything is embedded."""
+    """Raise ValueError for a compression that cannot be fitted, before anything is embedded."""
     if name is None or not (bundle / "gallery").is_dir():  # of a pretrained model nothing is embedded yet
         return
     with safe_open(bundle / "gallery" / EMBEDDINGS, "pt") as gallery:
         _, views, dim = gallery.get_slice("images_BKD").get_shape()
     vectors = images * views if bank is None else bank.images_MKD.flatten(0, 1).shape[0] + len(bank.texts_MD)
-    try:
-        Compression.parse(name).require(vectors, dim)
-    except ValueError as error:
-        raise StageError(f"--compress {error}") from error
+    Compression.parse(name).require(vectors, dim)
 
 
 def _metadata(folder: Path, images: str) -> pa.Table | None:

@@ -139,7 +139,7 @@ def replicas_on_ray(model: str, tracking_uri: str, scale: Scale) -> Iterator[Rep
             logging.getLogger("ray.serve").setLevel(logging.WARNING)
             # Its proxies take longer for a request than the model.
             serve.start(proxy_location="Disabled", logging_config=_LOGGING)
-            yield Replicas(asking(deploy(model, wait=True)), deploy, _state)
+            yield Replicas(asking(deploy(model, wait=True)), deploy, _state, go_back=deploy)
         finally:
             if not is_ours:  # else it ends with the cluster
                 serve.shutdown()

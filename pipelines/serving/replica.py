@@ -4,6 +4,7 @@ Q queries, N regions of an image, V views, D embedding.
 """
 
 import asyncio
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -64,15 +65,17 @@ class SearchReplica:
             self._served = {"model": _public(own["model"]), "gallery": self._name, "gallery_version": own["current"]}
             self._name = f"{self._name}/{own['current']}"
         self._places = {record.image_id: place for place, record in enumerate(self._model.gallery.records)}
-        self._cached_image = lru_cache(_IMAGES_CACHED)(self._image)
+        # Weak: one that was replaced frees its model at once, and not when Python next looks for cycles.
+        this = weakref.proxy(self)
+        self._cached_image = lru_cache(_IMAGES_CACHED)(lambda *wanted: this._image(*wanted))
         # What is loaded when it is asked for is loaded now, or the first client would wait.
         _ = self._model.embedder.model, self._model.embedder.takes_images
         self._model.answer("a photograph", "text", 1, "images")
         # torch uses all cores in one thread, and the parser is not thread-safe.
         self._searching = ThreadPoolExecutor(1)
         self._decoding = ThreadPoolExecutor(2)
-        self._texts = _Together(self._searching, lambda queries: self._search_texts(queries))
-        self._images = _Together(self._searching, lambda queries: self._search_images(queries))
+        self._texts = _Together(self._searching, lambda queries: this._search_texts(queries))
+        self._images = _Together(self._searching, lambda queries: this._search_images(queries))
 
     async def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of this replica by its name; a refusal is returned, as Ray Serve would log an error."""

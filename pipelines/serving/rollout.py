@@ -48,11 +48,15 @@ class Scale(NamedTuple):
 
 
 class Replicas(NamedTuple):
-    """A service's replicas: `ask` calls one, `deploy` begins to change their `Served.model`, `state` looks at it."""
+    """A service's replicas: `ask` calls one, `deploy` begins to change their `Served.model`, `state` looks at it.
+
+    `go_back` does what is needed after a change that failed, to the model that is served.
+    """
 
     ask: Ask
     deploy: Callable[[str], object]
     state: Callable[[], State]
+    go_back: Callable[[str], object]
 
 
 def find_served(reference: str, tracking_uri: str) -> Served:
@@ -114,7 +118,7 @@ class Rollout:
         elif state.failure:
             say(f"{self._wanted.title} cannot be loaded, {self._served.title} stays: {state.failure}")
             self._refused, self._wanted = self._wanted, self._served
-            self._replicas.deploy(self._served.model)
+            self._replicas.go_back(self._served.model)
         elif state.is_settled:
             say(f"{self._wanted.title} is served now, in place of {self._served.title}")
             self._served = self._wanted

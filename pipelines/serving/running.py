@@ -73,7 +73,8 @@ def serving(
 def _replicas(model: str, tracking_uri: str, scale: Scale) -> AbstractContextManager[Replicas]:
     if scale._replace(spare=0) == _ONE_REPLICA:
         own = _OwnReplica(model, tracking_uri)
-        return nullcontext(Replicas(own.ask, own.deploy, own.state))
+        # The old model is there still: to load it again could load what its gallery is by now.
+        return nullcontext(Replicas(own.ask, own.deploy, own.state, go_back=lambda _: None))
     if find_spec("ray") is None:
         raise StageError("several replicas and shares of a GPU need Ray: pip install vse-pipeline")
     from pipelines.serving.deployment import replicas_on_ray

@@ -174,7 +174,7 @@ def _caption(archive: tarfile.TarFile, member: tarfile.TarInfo | None, where: st
         content = _content(archive, member)
         if member.name.lower().endswith(".txt"):
             return content
-        caption = parse_json(content, any_text=True).get("caption")
+        caption = parse_json(content, any_text=True, any_number=True).get("caption")
         return caption if isinstance(caption, str) else None
 
 

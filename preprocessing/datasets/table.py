@@ -8,6 +8,7 @@ import gzip
 import io
 import itertools
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -85,7 +86,7 @@ class TableDataset:
         for where, image, captions in self._rows(path, split):
             texts.setdefault(image, (where, []))[1].extend(captions)
         if not texts:
-            raise DatasetError(f"{path}: the table of split {split!r} has no rows")
+            raise DatasetError(f"{path}: the table of split {split!r} has no rows{self._other_splits(path)}")
         is_whole = (low, high) == (0.0, 1.0)
         chosen = [image for image in texts if is_whole or low <= position(image, self._seed) < high]
         if not chosen:
@@ -111,6 +112,13 @@ class TableDataset:
                     raise DatasetError(f"{where}: {', '.join(self._columns[1:])!r} is {text!r:.80}, text is needed")
             # Of several columns the later ones may be empty.
             yield where, image, [text for text in texts if text] or texts[:1] if len(cells) > 1 else texts
+
+    def _other_splits(self, path: str) -> str:
+        """Return what the column of splits says instead, for the message."""
+        if self._split_column is None:
+            return ""
+        names = sorted({str(value) for _, (value,) in read_rows(path, [self._split_column], "correct the name")})
+        return f" of it; the column {self._split_column!r} has {', '.join(names)[:300] or 'nothing'}"
 
     def _uri(self, table: str, image: str, where: str) -> str:
         if not self.root and (is_s3(image) or image.startswith("/")):
@@ -220,7 +228,7 @@ def text_form(path: str, columns: Sequence[str]) -> tuple[str, str]:
         head = next(parts, b"")
         # ASCII is the same in all encodings: the first part with other letters tells which one it is.
         encoding = _encoding(path, next((part for part in itertools.chain([head], parts) if not part.isascii()), b""))
-    line = head.decode(encoding, errors="replace").partition("\n")[0].rstrip("\r")
+    line = re.split(r"[\r\n]", head.decode(encoding, errors="replace"), maxsplit=1)[0]
 
     def fit(separator: str) -> tuple[bool, int]:
         """Return whether the first line has all columns by this separator, and how many it has."""
@@ -260,7 +268,7 @@ def _text_rows(path: str, reader: Any, width: int) -> Iterator[tuple[int, list[s
 def _json_object(path: str, number: int, line: bytes) -> dict[str, Any]:
     with damage_as(DatasetError, f"{path}, row {number}: not a JSON object", "write one object a line, in UTF-8"):
         # A caption with half a character is skipped by itself, when shards are made.
-        return dict(parse_json(line, any_text=True))
+        return dict(parse_json(line, any_text=True, any_number=True))
 
 
 def require_table(path: str | Path, what: str) -> str:

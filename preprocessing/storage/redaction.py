@@ -33,8 +33,14 @@ _PARAMETER = re.compile(
 )
 # AccountKey=... of connection strings, "api_key": "..." of JSON, NAME_TOKEN=... of shells, password='...' of libpq.
 _NAMED = re.compile(
-    r"((?i:password|passwd|account_?key|access_?key|secret_?key|api_?key|signature)|_KEY|_TOKEN|_SECRET)"
+    r"((?i:password|passwd|account_?key|access_?key|secret_?key|api_?key|session_?token|\bsecret|signature)"
+    r"|_KEY|_TOKEN|_SECRET)"
     r"(\s*=\s*|[\"']\s*:\s*)(?P<quote>[\"'])?(?P<secret>(?(quote)(\\.|(?!(?P=quote))[^\n\\])+|[^;&#\s'\"<>,]+))"
+)
+# X-Api-Key: ... of headers, password: ... of YAML. Ordinary words behind a colon have no digit.
+_LISTED = re.compile(
+    r"(?i:password|passwd|secret|(access|account|api|auth|session)[_-]?(key|token))\s*:\s*"
+    r"(?P<secret>(?=[^\s'\"]*\d)[^\s'\",;<>]{8,})"
 )
 _HEADER = re.compile(r"((?i:\bauthorization[\"']?\s*[:=]\s*[\"']?(\w+\s+)?)|\bBearer\s+)(?P<secret>[\w.~+/=-]{8,})")
 
@@ -48,7 +54,7 @@ def redacted(text: str) -> str:
     """Return a text with `***` in place of passwords and tokens in addresses, and of secrets that are known."""
     variables = (value for name, value in os.environ.items() if SECRET_NAME.fullmatch(name))
     known = _secrets.union(variables, secrets_in(os.environ.get(ADDRESS_VARIABLE, "")))
-    spans = [*_spans_in_address(text), *_matches(text, _NAMED, _HEADER)]
+    spans = [*_spans_in_address(text), *_matches(text, _NAMED, _LISTED, _HEADER)]
     for spelling in {spelling for secret in known for spelling in _spellings(secret)}:
         spans += [found.span() for found in re.finditer(re.escape(spelling), text)]
     return _hidden(text, spans)

@@ -150,6 +150,7 @@ MISTAKES = {
     "trainig.epochs=1": "did you mean training?",
     "model.image.pooling.temprature=1": "did you mean model.image.pooling.temperature?",
     "dataset.imagess=1": "did you mean dataset.images?",
+    "storage.keys={token: planted-one, zone: 1}": "unknown key with the value {'token': '***', 'zone': 1}",
     "qqq=1": "the keys there are name, preset, seed",
     # wrong types and values
     "training.epochs=ten": "training.epochs: must be a number, in decimal (12, 0.5, 1e-3), got 'ten'",

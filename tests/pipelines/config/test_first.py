@@ -107,6 +107,11 @@ def test_images_next_to_their_table_are_known_again_in_another_folder(tmp_path: 
     assert found[0] == found[1]
 
 
+def test_a_column_of_captions_may_have_one_word_each(tmp_path: Path) -> None:
+    dataset = load_config(init(tmp_path, "table.csv", "image,caption\na.jpg,dog")).dataset.options()
+    assert dataset["caption_column"] == "caption"
+
+
 def test_a_folder_that_is_not_there_yet_is_made(tmp_path: Path) -> None:
     output = tmp_path / "new" / "out.yaml"
     init(tmp_path, "table.csv", "image,caption\na.jpg,a dog", "--output", str(output))

@@ -131,6 +131,32 @@ def test_a_time_as_python_writes_it_is_found(unit: str, zone: str | None, micros
         assert not matching_rows(table, "at = '2024-05-31 12:00:00.000000'").any()
 
 
+def test_a_time_in_whole_seconds_is_found() -> None:
+    table = pa.table({"at": pa.array([DATE(2024, 5, 31, 12), None], pa.timestamp("s"))})
+    assert matching_rows(table, "at = '2024-05-31 12:00:00.000'").tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    "decimals", [pa.decimal128(10, 2), pa.decimal128(38, 2), pa.decimal256(60, 2), pa.decimal128(9, 4)]
+)
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        ("price = 4.81", [1]),
+        ("price in (4.80, 4.81)", [0, 1]),
+        ("price <= 4.81", [0, 1]),
+        ("price > 4.81", [2, 3]),
+        ("price != 4.81", [0, 2, 3]),
+        ("price = 5", [3]),
+        ("price < 1e300", [0, 1, 2, 3]),
+        ("price > -1e-300", [0, 1, 2, 3]),
+    ],
+)
+def test_decimal_numbers_are_compared_by_their_digits(decimals: pa.DataType, condition: str, rows: list[int]) -> None:
+    prices = pa.array([Decimal(text) for text in ("4.80", "4.81", "4.82", "5.00")], decimals)
+    assert np.flatnonzero(matching_rows(pa.table({"price": prices}), condition)).tolist() == rows
+
+
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
 def test_a_number_is_compared_in_the_type_of_a_column(kind: pa.DataType) -> None:
     scores = pa.array([0.1, 0.2, 70.0, None]).cast(kind)

@@ -336,6 +336,32 @@ def test_the_search_command_chooses_by_a_condition(
     assert not output.exists()
 
 
+def test_codes_in_a_csv_keep_what_tells_them_apart(bundle: Path, photos: Path) -> None:
+    rows = [
+        "image,sku,serial,tweet,year",
+        "a.jpg,00123,12345678901234567890,1234567890123456789,2020",
+        "b.png,123,12345678901234567891,1234567890123456788,2021",
+    ]
+    (photos / "table.csv").write_text("\n".join(rows))
+    index("--model", str(bundle), "--images", str(photos / "table.csv"))
+    for condition in ("sku = '00123'", "serial = '12345678901234567890'", "tweet = 1234567890123456789", "year < 2021"):
+        assert found(condition) == ["a.jpg"]
+
+
+def test_a_gallery_that_became_too_small_for_its_form_says_what_helps(
+    bundle: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(8):
+        load_image(f"scene://0/{number}").save(photos / f"{number}.png")
+    assert index("--model", str(bundle), "--images", str(photos), "--compress", "pca8") == 0
+    for path in photos.glob("[0-9].png"):
+        path.unlink()
+    assert index() == 1
+    told = capsys.readouterr().err
+    assert "too few to find 8 dimensions; name fewer, or compress by int8 alone; holiday has had this form" in told
+    assert index("--compress", "none") == 0
+
+
 def test_columns_that_no_condition_can_name_are_left_out_and_said(
     bundle: Path, photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

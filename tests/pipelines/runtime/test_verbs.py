@@ -13,9 +13,9 @@ ROOT = Path(__file__).resolve().parents[3]
 COMMAND = [sys.executable, "-c", "from pipelines.runtime.verbs import main; main()"]
 
 
-def vse(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def vse(*arguments: str, folder: Path = Path("/"), **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run([*COMMAND, *arguments], cwd="/", env=variables, capture_output=True, text=True)
+    return subprocess.run([*COMMAND, *arguments], cwd=folder, env=variables, capture_output=True, text=True)
 
 
 def test_every_script_is_a_verb_with_a_line() -> None:
@@ -37,6 +37,12 @@ def test_a_verb_is_its_script() -> None:
     )
     wrong = vse("search", "--nothing")
     assert (wrong.returncode, wrong.stderr.splitlines()[0].startswith("error: ")) == (1, True)
+
+
+def test_a_folder_of_data_does_not_hide_the_configuration_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "flickr8k").mkdir()
+    named = vse("train", "--config", "flickr8k", "--dry-run", folder=tmp_path, VSE_DATA=str(tmp_path))
+    assert f"there is no folder {tmp_path}/flickr8k/images" in named.stderr
 
 
 def test_what_comes_with_the_package_is_used_by_its_name() -> None:

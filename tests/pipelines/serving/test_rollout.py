@@ -22,8 +22,9 @@ class Cluster:
 
     def __init__(self) -> None:
         self.deployed: list[str] = []
+        self.went_back: list[str] = []
         self.state = DONE
-        self.replicas = Replicas(AsyncMock(), self.deployed.append, lambda: self.state)
+        self.replicas = Replicas(AsyncMock(), self.deployed.append, lambda: self.state, self.went_back.append)
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_the_old_version_stays_if_the_new_one_cannot_be_loaded(
     for _ in range(3):
         following.settle()
         following.look()
-    assert cluster.deployed == ["shop/2", "shop/1"]
+    assert (cluster.deployed, cluster.went_back) == (["shop/2"], ["shop/1"])
     out = capsys.readouterr().out
     assert out == "shop/2 cannot be loaded, shop/1 stays: it is damaged\n"
 

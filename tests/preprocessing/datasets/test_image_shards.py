@@ -170,6 +170,13 @@ def test_a_caption_that_is_not_utf_8_does_not_end_the_archive(tmp_path: Path) ->
     assert [record.captions[0].text for record in records] == ["a caf\udce9", "a dog"]
 
 
+def test_a_number_that_is_missing_does_not_end_the_archive(tmp_path: Path) -> None:
+    """As in the metadata of LAION."""
+    pack(tmp_path, ("0.jpg", b"x"), ("0.json", b'{"caption": "a dog", "punsafe": NaN, "pwatermark": 1e999}'))
+    (record,) = build_dataset("webdataset", folders={"train": tmp_path}).records("train")
+    assert record.captions[0].text == "a dog"
+
+
 def test_folders_without_archives_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"'folders\.train': .* holds no \*\.tar"):
         build_dataset("webdataset", folders={"train": tmp_path})

@@ -104,6 +104,25 @@ def test_rows_come_in_any_order_and_images_lie_next_to_their_table(tmp_path: Pat
     ]
 
 
+def test_a_split_that_the_table_does_not_have_is_named_with_those_that_it_has(tmp_path: Path) -> None:
+    options = write(tmp_path, "image,caption,fold\na.jpg,one,val\nb.jpg,two,Train\n")
+    with pytest.raises(DatasetError, match="split 'train' has no rows of it; the column 'fold' has Train, val"):
+        list(build_dataset("table", **options, split_column="fold").records("train"))
+
+
+def test_the_line_ends_of_old_macs(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"image;caption\ra.jpg;a dog\rb.jpg;a cat\r")
+    records = build_dataset("table", tables={"train": tmp_path / "t.csv"}).records("train")
+    assert [(each.image_id, each.captions[0].text) for each in records] == [("a.jpg", "a dog"), ("b.jpg", "a cat")]
+
+
+def test_json_lines_with_numbers_that_are_missing(tmp_path: Path) -> None:
+    rows = ['{"image": "a.jpg", "caption": "a dog", "score": NaN}', '{"image": "b.jpg", "caption": NaN}']
+    (tmp_path / "t.jsonl").write_text("\n".join(rows))
+    records = build_dataset("table", tables={"train": tmp_path / "t.jsonl"}).records("train")
+    assert [each.captions[0].text for each in records] == ["a dog", ""]
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
 def test_separators_and_encodings_are_recognised(

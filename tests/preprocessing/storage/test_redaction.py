@@ -124,6 +124,8 @@ TOKEN_CARRIERS = {
     "a basic header": "Authorization: Basic {}",
     "a connection string": "DefaultEndpointsProtocol=https;AccountName=a;AccountKey={};EndpointSuffix=core.windows.net",
     "JSON": '{{"name": "x", "api_key": "{}"}}',
+    "a session": "aws_session_token={}",
+    "JSON with a short name": '{{"secret": "{}"}}',
     "an environment": "started with OPENAI_API_KEY={} and HOME=/root",
     "libpq": "host=db password='{} and more' user=mlflow",
 }
@@ -143,6 +145,13 @@ def test_no_token_stays_in_a_text(carrier: str, token: str) -> None:
     shown = redacted(carrier.format(token))
     assert token not in shown
     assert redacted(shown) == shown
+
+
+@pytest.mark.parametrize("name", ["password", "AWS_SECRET_ACCESS_KEY", "X-Api-Key", "session_token"])
+def test_a_secret_behind_a_colon_is_told_from_words(name: str) -> None:
+    assert redacted(f"{name}: hunter2hunter2, and more") == f"{name}: ***, and more"
+    for words in (f"{name}: is missing", f"{name}: authorization failed", "tokens: 12345678", "primary_key: 00000017"):
+        assert redacted(words) == words
 
 
 @pytest.mark.parametrize("name", ["MLFLOW_TRACKING_PASSWORD", "OPENAI_API_KEY", "VSE_SERVE_TOKEN", "client_secret"])
