@@ -268,9 +268,17 @@ class PipelineConfig(Strict):
         return self.kind.reads_graphs or not GRAPH_PROTOCOLS.isdisjoint(self.evaluation.protocols)
 
     def _misfits(self) -> Iterator[str]:
+        yield from self._work_dir_misfits()
         yield from self._storage_misfits()
         yield from self._kind_misfits()
         yield from self._feature_misfits()
+
+    def _work_dir_misfits(self) -> Iterator[str]:
+        if self.tracking.uri is None and (signs := [sign for sign in "?%" if sign in str(self.work_dir)]):
+            yield (
+                f"work_dir: {self.work_dir} has {' and '.join(signs)} in it, which the address of the MLflow database "
+                "there cannot have; rename the folder, or name another database as tracking.uri"
+            )
 
     def _storage_misfits(self) -> Iterator[str]:
         address = self.storage.address

@@ -161,6 +161,8 @@ MISTAKES = {
     "training=5": "training: should be a valid dictionary",
     "storage.address=s3://": "write s3://BUCKET/FOLDER",
     "storage.address=file:///data": "storage.address: is not an address: write the path of a folder, or s3://BUCKET/FOLDER",
+    "work_dir=/data/50%": "work_dir: /data/50% has % in it, which the address of the MLflow database",
+    "dataset={format: table, tables: {train: a.csv, dev: b.csv}, share_seed: 3}": "share_seed: has no effect on tables",
     "storage.cache_gb=10": "has no effect without an address",
     "name=a b": "name: String should match pattern",
     # variants
