@@ -87,7 +87,7 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _number(constant: Callable[[str], None], text: str) -> float | None:
+def _number(constant: Callable[[str], float | None], text: str) -> float | None:
     value = float(text)
     return value if math.isfinite(value) else constant(text)
 
