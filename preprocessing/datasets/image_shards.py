@@ -134,7 +134,10 @@ def _check_sample(members: Sequence[tarfile.TarInfo], path: str, key: str, start
         first = files.setdefault(member.name.lower(), member.offset) if key not in starts else starts[key]
         if first != member.offset:
             where = f"at bytes {first} and {member.offset} of the archive"
-            raise DatasetError(f"{path}: two samples have the key {key!r}, {where}; rename or remove one of them")
+            raise DatasetError(
+                f"{path}: two samples have the key {key!r}, {where}; rename or remove one of them, or, if they are the "
+                "files of one sample, pack them next to each other (tar --sort=name)"
+            )
     starts[key] = members[0].offset
 
 
