@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipelines.config.model import ModelConfig
     from pipelines.kinds.behaviour import Behaviour
 
 
-def _none(_: ModelConfig) -> Iterable[str]:
+def _none(_: Any) -> Iterable[str]:
     return ()
 
 
@@ -23,7 +22,7 @@ class ModelKind:
     `title` is the published system. `module`, imported when a model is trained or used, has a `BEHAVIOUR`. Models with
     embeddings can be indexed, searched and registered. `reads_graphs`: training reads scene graphs of captions, whose
     words it may replace if it `augments_captions`. `versions` are those of what is prepared, for the fingerprint.
-    `misfits` returns what in the settings of the model does not go with the kind, each as "KEY: problem; remedy".
+    `misfits` takes a `ModelConfig`, and returns what of it does not go with the kind, each as "KEY: problem; remedy".
     """
 
     title: str
@@ -34,7 +33,7 @@ class ModelKind:
     reads_graphs: bool = False
     augments_captions: bool = True
     versions: dict[str, int] = field(default_factory=dict)
-    misfits: Callable[[ModelConfig], Iterable[str]] = _none
+    misfits: Callable[[Any], Iterable[str]] = _none
 
     @property
     def behaviour(self) -> Behaviour:
