@@ -274,10 +274,10 @@ class PipelineConfig(Strict):
         yield from self._feature_misfits()
 
     def _work_dir_misfits(self) -> Iterator[str]:
-        if self.tracking.uri is None and (signs := [sign for sign in "?%" if sign in str(self.work_dir)]):
+        if self.tracking.uri is None and (sign := re.search(r"\?|%[0-9a-fA-F]{2}", str(self.work_dir))):
             yield (
-                f"work_dir: {self.work_dir} has {' and '.join(signs)} in it, which the address of the MLflow database "
-                "there cannot have; rename the folder, or name another database as tracking.uri"
+                f"work_dir: {self.work_dir} has {sign[0]} in it, which means something else in the address of the "
+                "MLflow database there; rename the folder, or name another database as tracking.uri"
             )
 
     def _storage_misfits(self) -> Iterator[str]:

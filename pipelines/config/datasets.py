@@ -91,7 +91,7 @@ class TableDataset(DatasetSettings):
         if self.split_column and any(shares):
             yield "split_column: has no effect on shares, which are of all rows; leave one of the two out"
         if self.share_seed and not any(shares):
-            yield "share_seed: has no effect on tables that are no shares of another one; leave it out"
+            yield "share_seed: has no effect unless a table is a share of another one; leave it out"
         if all(shares):
             yield "tables: all splits are shares; name the table of one of them"
 

@@ -91,8 +91,8 @@ def identity_of(config: PipelineConfig) -> str:
 def _require_registered(config: PipelineConfig) -> None:
     if not config.kind.has_embeddings:
         raise StageError(
-            f"{NAME}: {config.kind.title}'s model has no embeddings and is not registered, so that there is no "
-            f"champion to compare a new one with; train it by `{command('full')}`"
+            f"{NAME}: {config.kind.title}'s model has no embeddings and is not registered, and a new one is compared "
+            f"with a registered champion; train it by `{command('full')}`"
         )
 
 

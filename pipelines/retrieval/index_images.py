@@ -73,11 +73,7 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
         state["compression"] = None if options.compress == "none" else options.compress
     files, others = list_images(images)
     bank = Correction.load(bundle / CORRECTION)
-    try:
-        _require_compressible(state.get("compression"), bundle, bank, len(files))
-    except ValueError as error:
-        told = "" if options.compress else f"; {folder.name} has had this form: --compress none keeps whole vectors"
-        raise StageError(f"--compress {error}{told}") from error
+    _require_compressible(state.get("compression"), options.compress, bundle, bank, len(files))
     metadata = _metadata(folder, images)
     parts = folder / image_gallery.PARTS / fingerprint(state["origin"])[:16]
     published = _published(folder, found) if found.get("origin") == state["origin"] else None
@@ -118,14 +114,20 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
         say(newer)
 
 
-def _require_compressible(name: str | None, bundle: Path, bank: Correction | None, images: int) -> None:
-    """Raise ValueError for a compression that cannot be fitted, before anything is embedded."""
+def _require_compressible(
+    name: str | None, given: str | None, bundle: Path, bank: Correction | None, images: int
+) -> None:
+    """Refuse a compression that cannot be fitted, `given` now or kept from before, before anything is embedded."""
     if name is None or not (bundle / "gallery").is_dir():  # of a pretrained model nothing is embedded yet
         return
     with safe_open(bundle / "gallery" / EMBEDDINGS, "pt") as gallery:
         _, views, dim = gallery.get_slice("images_BKD").get_shape()
     vectors = images * views if bank is None else bank.images_MKD.flatten(0, 1).shape[0] + len(bank.texts_MD)
-    Compression.parse(name).require(vectors, dim)
+    try:
+        Compression.parse(name).require(vectors, dim)
+    except ValueError as error:
+        remedy = "" if given else "; the gallery has had this form: --compress none keeps whole vectors"
+        raise StageError(f"--compress {error}{remedy}") from error
 
 
 def _metadata(folder: Path, images: str) -> pa.Table | None:

@@ -72,7 +72,7 @@ def write_pairs(path: Path, rows: Iterable[Sequence[str]], more: Sequence[str] =
 
 
 def number_dropped(share: float | None, captions: int) -> int:
-    """Return how many of so many captions `training.drop_worst` leaves out; none if it is not given."""
+    """Return the number of captions that `training.drop_worst` leaves out; 0 if it is not given."""
     return int((share or 0) * captions)
 
 

@@ -93,6 +93,7 @@ def image_stamps(dataset: Dataset, hashes: FileHashes | None = None) -> ImageSta
         return {entry.name: (entry.bytes, entry.version) for entry in open_storage(folder).list()}
 
     def object_stamp(uri: str) -> Stamp | None:
+        """Return the stamp of an object on S3; None if it is missing."""
         file = _file_of(uri)
         # A table without a root has the addresses of its images.
         folder = dataset.root or file.rpartition("/")[0]

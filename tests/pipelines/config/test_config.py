@@ -161,8 +161,8 @@ MISTAKES = {
     "training=5": "training: should be a valid dictionary",
     "storage.address=s3://": "write s3://BUCKET/FOLDER",
     "storage.address=file:///data": "storage.address: is not an address: write the path of a folder, or s3://BUCKET/FOLDER",
-    "work_dir=/data/50%": "work_dir: /data/50% has % in it, which the address of the MLflow database",
-    "dataset={format: table, tables: {train: a.csv, dev: b.csv}, share_seed: 3}": "share_seed: has no effect on tables",
+    "work_dir=/data/50%41": "work_dir: /data/50%41 has %41 in it, which means something else in the address",
+    "dataset={format: table, tables: {train: a.csv, dev: b.csv}, share_seed: 3}": "unless a table is a share",
     "storage.cache_gb=10": "has no effect without an address",
     "name=a b": "name: String should match pattern",
     # variants

@@ -358,7 +358,7 @@ def test_a_gallery_that_became_too_small_for_its_form_says_what_helps(
         path.unlink()
     assert index() == 1
     told = capsys.readouterr().err
-    assert "too few to find 8 dimensions; name fewer, or compress by int8 alone; holiday has had this form" in told
+    assert "too few to find 8 dimensions; name fewer, or compress by int8 alone; the gallery has had this form" in told
     assert index("--compress", "none") == 0
 
 
