@@ -79,7 +79,7 @@ def test_a_second_run_does_nothing(undisturbed: Path):
 
 def kill_in_mid_epoch(undisturbed: Path, work_dir: Path) -> None:
     shutil.copytree(undisturbed / "extract", work_dir / "extract")
-    process = start(work_dir)
+    process = start(work_dir, script="train")
     wait_for_losses(work_dir, 15, process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
@@ -89,7 +89,7 @@ def test_a_driver_killed_in_mid_epoch_goes_on_with_the_same_losses(undisturbed: 
     kill_in_mid_epoch(undisturbed, tmp_path)
     killed_at = len((next(tmp_path.glob("train/*/losses.jsonl"))).read_text().splitlines())
     assert killed_at < STEPS, "the run was over before it could be killed"
-    finish(start(tmp_path))
+    finish(start(tmp_path, script="train"))
     assert losses_of(tmp_path) == pytest.approx(losses_of(undisturbed), abs=1e-6)
 
 

@@ -67,11 +67,19 @@ def test_an_unknown_pipeline_is_refused_before_any_work(tmp_path: Path) -> None:
         planned(loaded(tmp_path, "parsing.pipeline=en_core_web_xy"))
 
 
-@pytest.mark.usefixtures("ray_cluster")
-def test_a_damaged_shard_alone_is_made_again(work_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = loaded(work_dir, "parsing.actors=2")
+@pytest.fixture(scope="module")
+def parsed(ray_cluster: str, mlflow_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The work folder of a parsing that nothing has happened to."""
+    folder = tmp_path_factory.mktemp("parsed")
+    shutil.copyfile(mlflow_template, folder / "mlflow.db")
+    config = loaded(folder)
     run_stages(config, ["extract"])
     run_stages(config, ["parse"])
+    return folder
+
+
+def test_a_damaged_shard_alone_is_made_again(parsed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = loaded(shutil.copytree(parsed, tmp_path / "work"), "parsing.actors=2")
     assert planned(config).complete
     folder = planned(config).outputs["train"]
     shards = sorted(folder.glob("*.tar"))
@@ -88,13 +96,11 @@ def test_a_damaged_shard_alone_is_made_again(work_dir: Path, capsys: pytest.Capt
     assert "55 captions" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("ray_cluster")
-def test_a_split_that_has_grown_keeps_its_graphs(work_dir: Path) -> None:
-    before = loaded(work_dir)
-    grown = loaded(work_dir, "dataset.images.train=10")
-    for config in (before, grown):
-        run_stages(config, ["extract"])
-        run_stages(config, ["parse"])
+def test_a_split_that_has_grown_keeps_its_graphs(parsed: Path, tmp_path: Path) -> None:
+    work_dir = shutil.copytree(parsed, tmp_path / "work")
+    before, grown = loaded(work_dir), loaded(work_dir, "dataset.images.train=10")
+    run_stages(grown, ["extract"])
+    run_stages(grown, ["parse"])
     folders = [planned(config).outputs["train"] for config in (before, grown)]
     manifest = json.loads((folders[1] / "manifest.json").read_text())
     assert (manifest["shards"], manifest["reused_shards"]) == (4, 2)
