@@ -2,7 +2,7 @@
 
 A directory holds one version of a split, under the fingerprint of all its records. Appended records leave the shards
 before the last one unchanged; the new directory has those under the same names, as links to the same files; on a
-storage it names them where they are. A file next to the directories names the newest version.
+storage it names them where they are. A file next to the directories names the newest version of each data set.
 """
 
 import logging
@@ -27,6 +27,8 @@ from vse_core.digests import sealed, unsealed
 
 log = logging.getLogger(__name__)
 
+# Data sets that are remembered besides the newest one.
+_OTHERS = 7
 # The path of a file that belongs to a shard besides its sidecar.
 Extra = Callable[[Path], Path]
 
@@ -115,51 +117,71 @@ class Version:
 def reuse_shards(shards: ShardSet, version: Version, extra: Extra | None = None) -> int:
     """Reuse the shards that a split has in common with its last version; return their number.
 
-    The second start of a killed run counts those of the first one. Raises StorageError if the storage does not answer.
+    The last version is the one with most shards in common: data sets may take turns in a work folder. The second start
+    of a killed run counts the shards of the first one. Raises StorageError if the storage does not answer.
     """
     directory, mirror = shards.directory, shards.directory.mirror
     directory.create()
     record = directory.path.parent / f"newest-{version.settings[:16]}.json"
-    last = _read(mirror.read(record), record)
-    if last is not None and last.fingerprint == directory.fingerprint:
-        return len(last.taken)
+    known = _read(mirror.read(record), record)
+    for each in known:
+        if each.fingerprint == directory.fingerprint:
+            return len(each.taken)
     mirror.drop(directory.path / REMOVED)
-    common: list[str] = []
-    if last is not None:
-        earlier = replace(directory, fingerprint=require_inner_name(last.fingerprint, str(record), StageError))
-        same = [name for name, content in version.contents.items() if last.contents.get(name) == content]
-        missing = {path.name for path in missing_shards(directory, shards.paths, extra)}
-        if mirror.address is None:
-            common = [name for name in same if is_complete(earlier.path / name, earlier.fingerprint, extra)]
-            _link(earlier, directory, missing.intersection(common), extra)
-        else:
-            stored = mirror.stored(earlier.path)
-            common = [name for name in same if _is_among(stored, earlier.path / name, extra)]
-            _share(earlier, directory, missing.intersection(common), stored, extra)
+    same = {each.fingerprint: each.common(version) for each in known}
+    last = max(same, key=lambda name: len(same[name]), default="")
+    common = _take(last, same[last], shards, record, extra) if last else []
     # Before anything is made: the shards of a killed run count as well, if the split grows again before the next start.
-    content = {"fingerprint": directory.fingerprint, "contents": dict(version.contents), "taken": common}
-    write_json_atomic(record, sealed(content))
+    others = [each for each in known if not same[each.fingerprint]][:_OTHERS]
+    newest = _Newest(fingerprint=directory.fingerprint, contents=dict(version.contents), taken=common, others=others)
+    write_json_atomic(record, sealed(newest.model_dump()))
     mirror.push(record)
     return len(common)
 
 
-class _Newest(BaseModel):
-    """The newest version of a split: where it is, its shards' identities, and the shards it reused."""
+def _take(last: str, same: Collection[str], shards: ShardSet, record: Path, extra: Extra | None) -> list[str]:
+    """Have those of the shards with the same contents that the last version has whole; return their names."""
+    directory, mirror = shards.directory, shards.directory.mirror
+    earlier = replace(directory, fingerprint=require_inner_name(last, str(record), StageError))
+    missing = {path.name for path in missing_shards(directory, shards.paths, extra)}
+    if mirror.address is None:
+        common = [name for name in same if is_complete(earlier.path / name, earlier.fingerprint, extra)]
+        _link(earlier, directory, missing.intersection(common), extra)
+    else:
+        stored = mirror.stored(earlier.path)
+        common = [name for name in same if _is_among(stored, earlier.path / name, extra)]
+        _share(earlier, directory, missing.intersection(common), stored, extra)
+    return common
+
+
+class _Version(BaseModel):
+    """A version of a split: where it is, its shards' identities, and the shards it reused."""
 
     fingerprint: str
     contents: dict[str, str]
     taken: list[str]
 
+    def common(self, version: Version) -> list[str]:
+        """Return the names of the shards with the same contents."""
+        return [name for name, content in version.contents.items() if self.contents.get(name) == content]
 
-def _read(data: bytes | None, record: Path) -> _Newest | None:
-    """Return the newest version; None if there is none, or a damaged record: then shards are made, not reused."""
+
+class _Newest(_Version):
+    """The newest version of a split, and the newest ones of data sets that have no shard in common with it."""
+
+    others: list[_Version] = []
+
+
+def _read(data: bytes | None, record: Path) -> list[_Version]:
+    """Return the known versions, the newest first; none from a damaged record: then shards are made, not reused."""
     if data is None:
-        return None
+        return []
     try:
-        return _Newest.model_validate(unsealed(parse_json(data), record))
+        newest = _Newest.model_validate(unsealed(parse_json(data), record))
     except ValueError as error:
         log.warning("%s is damaged (%s): no shard of an earlier version is reused", record, reason(error))
-        return None
+        return []
+    return [newest, *newest.others]
 
 
 def _share(

@@ -96,6 +96,19 @@ def test_other_settings_share_nothing(settings: list[str]) -> None:
     assert grown(settings, 10, **{"dataset.seed": 1})[0] == 0
 
 
+def test_two_data_sets_take_turns_in_a_work_folder(settings: list[str]) -> None:
+    grown(settings, 7)
+    assert grown(settings, 7, **{"dataset.seed": 1})[0] == 0
+    assert grown(settings, 10) == (2, ["shard-00002.tar", "shard-00003.tar"])
+    assert grown(settings, 10, **{"dataset.seed": 1}) == (2, ["shard-00002.tar", "shard-00003.tar"])
+    assert grown(settings, 13) == (3, ["shard-00003.tar", "shard-00004.tar"])
+    directory = train_split(loaded(settings, 13)).directory
+    (record,) = directory.path.parent.glob("newest-*.json")
+    content = unsealed(json.loads(record.read_text()), record)
+    assert content["fingerprint"] == directory.fingerprint
+    assert len(content["others"]) == 1  # a version takes the place of the one that it has shards of
+
+
 def test_a_shard_that_is_not_whole_is_made(settings: list[str]) -> None:
     grown(settings, 7)
     split = train_split(loaded(settings, 7))
