@@ -27,7 +27,7 @@ from vse_core.digests import sealed, unsealed
 
 log = logging.getLogger(__name__)
 
-# Data sets that are remembered besides the newest one.
+# Versions of other data sets that are remembered; nothing keeps them from being pruned.
 _OTHERS = 7
 # The path of a file that belongs to a shard besides its sidecar.
 Extra = Callable[[Path], Path]
@@ -124,9 +124,8 @@ def reuse_shards(shards: ShardSet, version: Version, extra: Extra | None = None)
     directory.create()
     record = directory.path.parent / f"newest-{version.settings[:16]}.json"
     known = _read(mirror.read(record), record)
-    for each in known:
-        if each.fingerprint == directory.fingerprint:
-            return len(each.taken)
+    if known and known[0].fingerprint == directory.fingerprint:
+        return len(known[0].taken)
     mirror.drop(directory.path / REMOVED)
     same = {each.fingerprint: each.common(version) for each in known}
     last = max(same, key=lambda name: len(same[name]), default="")

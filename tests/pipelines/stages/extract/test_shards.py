@@ -109,6 +109,17 @@ def test_two_data_sets_take_turns_in_a_work_folder(settings: list[str]) -> None:
     assert len(content["others"]) == 1  # a version takes the place of the one that it has shards of
 
 
+def test_a_version_that_was_pruned_while_another_data_set_was_newest_is_made_again(settings: list[str]) -> None:
+    for images in (7, 10):
+        grown(settings, images)
+    grown(settings, 7, **{"dataset.seed": 1})
+    directory = train_split(loaded(settings, 10)).directory
+    directory.mirror.remove(directory.path)
+    made = [f"shard-{number:05d}.tar" for number in range(4)]
+    assert grown(settings, 10) == (0, made)
+    assert not train_split(loaded(settings, 10)).missing()
+
+
 def test_a_shard_that_is_not_whole_is_made(settings: list[str]) -> None:
     grown(settings, 7)
     split = train_split(loaded(settings, 7))
