@@ -23,7 +23,8 @@ setup: $(STAMP)  ## make .venv with everything installed (again only after a cha
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one: make setup PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --editable ".[dev]"
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## the main job on generated scenes: no data, no network, no GPU needed
