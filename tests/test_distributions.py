@@ -62,6 +62,7 @@ def core() -> dict[str, Any]:
     return project(ROOT / "vse_core" / "pyproject.toml")
 
 
+@pytest.mark.nightly
 def test_the_library_alone_trains(core: dict[str, Any], tmp_path: Path) -> None:
     install = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", str(tmp_path)]
     subprocess.run([sys.executable, *install, str(ROOT / "vse_core")], check=True)
@@ -71,6 +72,7 @@ def test_the_library_alone_trains(core: dict[str, Any], tmp_path: Path) -> None:
     assert found.splitlines()[-1] == f"{tmp_path}/vse_core/__init__.py False False"
 
 
+@pytest.mark.nightly
 def test_a_model_is_served_without_ray_and_mlflow(core: dict[str, Any], tmp_path: Path) -> None:
     bundle = write_tiny_bundle(tmp_path / "artifacts")
     needed = core["dependencies"] + core["optional-dependencies"]["serve"]

@@ -143,11 +143,10 @@ def test_every_script_figure_and_protocol_of_the_page_is_run() -> None:
     assert set(part.findall(" ".join(run))) == set(part.findall(" ".join(every_command())))
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.nightly) if number else kind for number, kind in enumerate(KINDS)]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_row_of_each_kind_ends(
     kind: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -155,6 +155,7 @@ def test_no_image_stops_the_stage_and_none_disappears(
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["skipped.json"]
 
 
+@pytest.mark.nightly
 def test_a_driver_that_is_killed(work_dir: Path, undisturbed: PipelineConfig, ray_cluster: str) -> None:
     """`kill -9` in mid-extraction: whole shards are kept, the rest is made, the bytes are those of a quiet run."""
     killed = scenes(work_dir)

@@ -69,6 +69,7 @@ def test_images_on_s3_are_indexed_and_updated(bucket: str, tmp_path: Path, monke
     assert "1 to embed, 1 to remove" in index("--dry-run", name="far")
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("s3_client")
 def test_a_gallery_on_s3_is_that_of_every_machine(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = S3Storage(f"{bucket}/shared")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.test_extending import BASE, FILES
@@ -13,6 +14,7 @@ from tests.test_extending import BASE, FILES
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.nightly
 def test_actors_load_an_extractor_from_a_file_next_to_the_configuration(tmp_path: Path, work_dir: Path) -> None:
     (tmp_path / "colours.py").write_text(FILES["colours.py"])
     (tmp_path / "base.yaml").write_text(yaml.safe_dump({**BASE, "features": {}}))

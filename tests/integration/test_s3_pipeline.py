@@ -93,6 +93,7 @@ def test_the_same_shards_from_disk_and_from_s3(photographs: Path, work_dir: Path
             assert hashlib.sha256(stored.read(name)).hexdigest() == hashes(local)[f"{split}/{path.name}"]
 
 
+@pytest.mark.nightly
 def test_a_small_disk_keeps_the_last_shards(photographs: Path, work_dir: Path, bucket: str) -> None:
     limit = f"storage={{address: {bucket}/outputs-small, cache_gb: 0.00004}}"  # 40 kB
     config = loaded(photographs, work_dir, str(photographs / "images"), limit)

@@ -32,7 +32,7 @@ from tests.ports import free_port
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "token-planted-for-the-clients"
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ def reverse_offsets(sidecar: Path) -> None:
     ("damaged", "damage", "made_again"),
     [
         ("train/*/best-*/model.safetensors", flip, "evaluate"),
-        ("extract/dev/*/shard-00000.tar", flip_features, "evaluate"),
+        pytest.param("extract/dev/*/shard-00000.tar", flip_features, "evaluate", marks=pytest.mark.nightly),
         pytest.param("extract/dev/*/shard-00000.json", reverse_offsets, "evaluate", marks=pytest.mark.nightly),
         pytest.param("evaluate/*/gallery/embeddings.safetensors", flip, "index", marks=pytest.mark.nightly),
         pytest.param("index/*/index/images.faiss", flip, "register", marks=pytest.mark.nightly),
@@ -153,7 +153,8 @@ def test_a_damaged_newest_checkpoint_is_passed_over(undisturbed: Path, tmp_path:
     assert losses_of(tmp_path) == pytest.approx(losses_of(undisturbed), abs=1e-6)
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("workers", [2, 4])
 def test_the_number_of_workers_does_not_matter(undisturbed: Path, tmp_path: Path, workers: int):
     shutil.copytree(undisturbed / "extract", tmp_path / "extract")
     finish(start(tmp_path, f"training.workers={workers}", "training.cpus_per_worker=0.25", script="train"))

@@ -86,8 +86,9 @@ def best(similarities: np.ndarray) -> int:
     return len(similarities) - 1 - int(np.argmax(similarities[::-1]))
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("name", ["msr_vtt", pytest.param("msr_vtt_hgr", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("name", ["msr_vtt", "msr_vtt_hgr"])
 def test_the_released_layout_from_its_files_to_the_protocol(name: str, work_dir: Path, tmp_path: Path) -> None:
     """The configurations for MSR-VTT, on few and small videos; validation has as many as the published one."""
     train, train_frames = made_videos(150, 0)

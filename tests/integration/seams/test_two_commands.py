@@ -13,6 +13,7 @@ import pytest
 from tests.integration.seams.pipeline import ROOT, Pipeline
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("options", [(), ("--wait",)], ids=["leaving", "waiting"])
 def test_two_commands_at_once(options: tuple[str, ...], finished: Pipeline, tmp_path: Path) -> None:

@@ -135,6 +135,8 @@ def written_before(pipeline: Pipeline, found: int) -> None:
     MlflowClient(pipeline.tracking, pipeline.tracking).set_model_version_tag(MODEL, "1", FINGERPRINT_TAG, "earlier")
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
 def test_a_work_folder_and_a_gallery_of_the_format_before(pipeline: Pipeline) -> None:
     """Nothing is made again but the registered model, which full.py registers again; the gallery says what to do."""
     written_before(pipeline, 1)

@@ -37,12 +37,7 @@ from vse_core.training.state import Progress
 __all__ = ["shards"]
 
 SHARED = "training.parallelism=fsdp2"
-SETTINGS = {
-    "plain": [],
-    "accumulated": ["training.accumulation=3"],
-    "learned": [LEARNED],
-    "all": [LEARNED, "training.accumulation=2"],
-}
+SETTINGS = {"plain": [], "accumulated, with a learned temperature": [LEARNED, "training.accumulation=3"]}
 
 # The batch norm takes the bias before it away: its gradient is what rounding leaves, of which AdamW makes whole steps.
 BEFORE_BATCH_NORM = {"image_encoder.mlp.hidden.bias", "image_encoder.mlp.norm.running_mean"}
