@@ -2,6 +2,7 @@
 
 A scenario is a test function that runs commands and looks at what comes out:
 
+    @pytest.mark.nightly
     def test_a_bare_name_means_the_champion(pipeline: Pipeline) -> None:
         assert pipeline.run("promote", "--config", pipeline.config, "--model", f"{MODEL}/1").code == 0
         found = pipeline.run("search", "--model", MODEL, "a red ring")
@@ -10,7 +11,7 @@ A scenario is a test function that runs commands and looks at what comes out:
 
 `pipeline` is a copy (0.1 s) that the scenario may change; `finished` is the one of the session, to be read alone. Its
 parts are properties of `Pipeline`: the work folder, the MLflow database, the registered model, the image gallery. A
-file is one seam. A scenario of more than a minute is marked `nightly`.
+file is one seam. Scenarios with this pipeline, and others of more than a minute, are marked `nightly`.
 """
 
 from __future__ import annotations
