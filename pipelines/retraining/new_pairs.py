@@ -1,7 +1,8 @@
 """The audit of the pairs that came new, by the champion, before a retraining trains on them.
 
 In the retraining's folder of the journal: audit.json, its counts; misfits.csv and misfits.html, the pairs that fit
-badly; left_out.csv, those that training leaves out, with those of earlier retrainings; and the hashes of its captions.
+badly; left_out.csv, those that are left out from now on, with those of earlier retrainings; not_trained_on.csv, these
+and those of `training.leave_out`; and the hashes of its captions.
 """
 
 from collections.abc import Mapping, Set
@@ -16,11 +17,11 @@ from pipelines.runtime.cli import say
 from pipelines.runtime.stage import StageError
 from pipelines.stages.on_worker import on_worker
 from pipelines.tracking import Tracker
-from pipelines.training.left_out import Pair, captions_of, named_pairs, write_pairs
+from pipelines.training.left_out import Pair, captions_of, left_out_pairs, named_pairs, write_pairs
 from pipelines.training.readers import split_reader
 from preprocessing.extraction.split_hashes import DataManifest
 
-LEFT_OUT = "left_out.csv"
+LEFT_OUT, NOT_TRAINED_ON = "left_out.csv", "not_trained_on.csv"
 # A share of fewer new pairs says little.
 _FEWEST = 100
 
@@ -70,21 +71,24 @@ class NewPairs:
         """Write the pairs that training leaves out, and return their file; None if there are none.
 
         They are those of `training.leave_out`, the last retraining's that are still there and not new, and new misfits.
-        Unless `retrain.audit` is `leave_out`, training leaves out the first alone, and the last are kept for later.
+        Only the last two are remembered: the first are what the user names each time. Unless `retrain.audit` is
+        `leave_out`, training leaves out the first alone. StageError if their file belongs to other data.
         """
         from pipelines.evaluation.audit import TABLE
 
         leaves_out = self.config.retrain.audit == "leave_out"
         found = self.journal.file(self.identity, TABLE) if leaves_out else None
-        chosen = (self._left_out_before | self._named(found)) & set(self._is_new)
+        remembered = (self._left_out_before | self._named(found)) & set(self._is_new)
+        own, folder = self._own, self.journal.of(self.identity)
+        folder.mkdir(parents=True, exist_ok=True)
         # Also without any: an earlier start with other settings may have left some out.
-        file = self.journal.of(self.identity) / LEFT_OUT
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_pairs(file, sorted(chosen))
+        write_pairs(folder / LEFT_OUT, sorted(remembered))
         self.journal.keep_files(self.identity, LEFT_OUT)
-        if not chosen:
-            return None
-        return file if leaves_out else self.config.training.leave_out
+        if not remembered or not leaves_out:
+            return self.config.training.leave_out
+        write_pairs(folder / NOT_TRAINED_ON, sorted(remembered | own))
+        self.journal.keep_files(self.identity, NOT_TRAINED_ON)
+        return folder / NOT_TRAINED_ON
 
     def _judged(self, champion: int) -> dict[str, Any]:
         from pipelines.evaluation.audit import SHEET, TABLE, judged_pairs, write_misfits
@@ -96,7 +100,7 @@ class NewPairs:
         pairs = []
         if images:
             named = NamedModel.find(f"{self.config.registered_model}/{champion}", self.config)
-            of_these = named, self.config.retrain.audit_loss, images, self._left_out_before, self.changed
+            of_these = named, self.config.retrain.audit_loss, images, self._left_out_before | self._own, self.changed
             judged = on_worker(self.config, judged_pairs, self.config, self.shards, *of_these)
             pairs = [pair for pair in judged if pair.ids in self._new]
         folder = self.journal.of(self.identity)
@@ -112,6 +116,12 @@ class NewPairs:
 
     def _named(self, file: Path | None) -> set[Pair]:
         return set() if file is None else named_pairs(file, split_reader(self.config.mirror, *self._train))
+
+    @cached_property
+    def _own(self) -> set[Pair]:
+        """The captions of `training.leave_out`."""
+        file = self.config.training.leave_out
+        return set() if file is None else left_out_pairs(file, split_reader(self.config.mirror, *self._train))
 
     @property
     def _asked(self) -> dict[str, Any]:
@@ -141,13 +151,11 @@ class NewPairs:
 
     @cached_property
     def _left_out_before(self) -> set[Pair]:
-        """The captions of `training.leave_out`, and the last retraining's that are not new."""
+        """What the last retraining remembered, but what is new."""
         before = self.journal.file(self.last["identity"], LEFT_OUT) if self.last is not None else None
-        return (self._named(before) - self._new) | self._named(self.config.training.leave_out)
+        return {pair for pair in self._named(before) if not self._is_new.get(pair)}
 
     @cached_property
     def _new(self) -> set[Pair]:
         """The new captions, but those of `training.leave_out`, which nobody has to judge."""
-        file = self.config.training.leave_out
-        new = {pair for pair, is_new in self._is_new.items() if is_new}
-        return new if file is None else new - named_pairs(file)
+        return {pair for pair, is_new in self._is_new.items() if is_new} - self._own

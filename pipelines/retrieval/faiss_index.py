@@ -177,8 +177,8 @@ class ItemIndex:
     ) -> list[Found]:
         """Return the k items (or all, k from 1) nearest to each query, among some of them if they are given.
 
-        An approximate index may miss some, but none if it searches among few. `is_corrected`: with hubs corrected, if
-        the index does.
+        An approximate index may miss some, but none among those that are given, which are compared one by one.
+        `is_corrected`: with hubs corrected, if the index does.
         """
         if self.facts.is_corrected:
             queries_QVD = with_one(queries_QVD, is_corrected)
@@ -215,28 +215,35 @@ class ItemIndex:
         depth = min(k, chosen) * views
         if depth == 0:
             return [Found(np.empty(0, np.float32), np.empty(0, np.int64))] * len(queries_QVD)
-        is_exact = is_exact or (among_B is not None and chosen * views <= _EXACT_VECTORS)
+        # What a condition chooses may all be far from the query, where neither a graph nor lists lead.
+        is_exact = is_exact or among_B is not None or self.facts.kind == "exact"
         bits = None if among_B is None else np.packbits(np.repeat(among_B, views), bitorder="little")
         index, queries = self._inner(_vectors(queries_QVD))
-        index, parameters = self._searched(index, depth, chosen, bits, is_exact)
+        index, parameters = self._searched(index, depth, bits, is_exact)
         scores, vectors = index.search(queries, depth, params=parameters)
         # One row a query: the candidates of all its views.
         shape = (len(queries_QVD), -1)
         rows = zip(scores.reshape(shape), vectors.reshape(shape), strict=True)
-        return [_best_of_views(*row, views, k) for row in rows]
+        found = [_best_of_views(*row, views, k) for row in rows]
+        short = [query for query, each in enumerate(found) if len(each.indices) < min(k, chosen)]
+        if short and not is_exact:
+            for query, each in zip(short, self._nearest(queries_QVD[short], k, is_exact=True), strict=True):
+                found[query] = each
+        return found
 
     def _searched(
-        self, index: faiss.Index, depth: int, chosen: int, bits: npt.NDArray[np.uint8] | None, is_exact: bool
+        self, index: faiss.Index, depth: int, bits: npt.NDArray[np.uint8] | None, is_exact: bool
     ) -> tuple[faiss.Index, faiss.SearchParameters]:
-        """Return the index that is searched, and FAISS's parameters; rarer items take as many more candidates."""
+        """Return the index that is searched, and FAISS's parameters; more candidates than measured if depth asks it."""
         selector = None if bits is None else faiss.IDSelectorBitmap(bits)
-        candidates = math.ceil(self.facts.candidates * self.facts.items / chosen)
-        if self.facts.lists:
-            probed = self.facts.lists if is_exact else min(self.facts.lists, candidates)
+        facts = self.facts
+        if facts.lists:
+            holding = math.ceil(2 * depth * facts.lists / (facts.items * facts.views))
+            probed = facts.lists if is_exact else min(facts.lists, max(facts.candidates, holding))
             return index, faiss.SearchParametersIVF(sel=selector, nprobe=probed)
-        if self.facts.kind == "approximate" and not is_exact:
-            return index, faiss.SearchParametersHNSW(sel=selector, efSearch=max(candidates, depth))
-        storage = index if self.facts.kind == "exact" else faiss.downcast_index(index.storage)
+        if not is_exact:
+            return index, faiss.SearchParametersHNSW(sel=selector, efSearch=max(facts.candidates, depth))
+        storage = index if facts.kind == "exact" else faiss.downcast_index(index.storage)
         return storage, faiss.SearchParameters(sel=selector)
 
 
@@ -382,7 +389,7 @@ def _overlap(found: Sequence[np.ndarray], true_Qk: Sequence[np.ndarray]) -> floa
 def _best_of_views(scores: np.ndarray, vectors: np.ndarray, views: int, k: int) -> Found:
     """Return the k best items among the vectors found by the views of one query, each item by its best vector."""
     order = np.argsort(-scores, kind="stable")
-    order = order[vectors[order] >= 0]  # FAISS fills up with -1 if the graph leads to fewer
+    order = order[vectors[order] >= 0]  # FAISS fills up with -1 if the graph, or the lists, lead to fewer
     items = vectors[order] // views
     first = np.sort(np.unique(items, return_index=True)[1])[:k]
     return Found(scores[order[first]], items[first])

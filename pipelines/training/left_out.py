@@ -87,18 +87,28 @@ def captions_of(reader: ShardReader) -> Iterator[tuple[str, str, str]]:
     yield from ((*pair, text) for pair, text in zip(pairs_of(reader), reader.texts(), strict=True))
 
 
+def left_out_pairs(path: Path, reader: ShardReader) -> set[Pair]:
+    """Read the pairs of a split that a file names.
+
+    StageError if it names none of them, or another caption by the ids of one: it belongs to other data.
+    """
+    named = named_pairs(path, reader)
+    left_out = named.intersection(pairs_of(reader))
+    if named and not left_out:
+        raise StageError(
+            f"train: training.leave_out: {path} names {len(named):,} captions, none of which is in the training "
+            "split: name the file of this data set, or leave it out"
+        )
+    return left_out
+
+
 def keep_captions(path: Path, reader: ShardReader, directory: Path) -> int:
     """Write the numbers of the captions that a file does not name into a run's directory; returns how many stay.
 
-    StageError if the file names none of the split, or another caption by the ids of one: it belongs to other data.
+    Raises as `left_out_pairs`.
     """
-    left_out = named_pairs(path, reader)
+    left_out = left_out_pairs(path, reader)
     kept_C = np.array([number for number, pair in enumerate(pairs_of(reader)) if pair not in left_out], np.int64)
-    if left_out and len(kept_C) == reader.num_captions:
-        raise StageError(
-            f"train: training.leave_out: {path} names {len(left_out):,} captions, none of which is in the training "
-            "split: name the file of this data set, or leave it out"
-        )
     np.save(directory / KEPT, kept_C, allow_pickle=False)
     return len(kept_C)
 

@@ -67,8 +67,9 @@ class GoodPairs:
         """Return the fit (C,) of pairs, and whether they fit badly (C,), by the standard for their image.
 
         The mean of few captions scatters more than that of many: an image with n captions that are counted is compared
-        with the first n of each good image. If none is counted, all are.
+        with the first n of each good image. If none is counted, all are. What is not a number is least alike.
         """
+        sims_C = sims_C.nan_to_num(-1)
         owners_C = _owners(counts_B)
         is_counted_C = is_counted_C | (_sums(is_counted_C.float(), counts_B) == 0)[owners_C]
         numbers_B = _sums(is_counted_C.float(), counts_B).long()

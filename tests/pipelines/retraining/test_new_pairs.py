@@ -12,7 +12,7 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.evaluation import audit, named_models
 from pipelines.evaluation.audit import SHEET, TABLE, AuditedPair
 from pipelines.retraining.journal import Journal
-from pipelines.retraining.new_pairs import LEFT_OUT, NewPairs
+from pipelines.retraining.new_pairs import LEFT_OUT, NOT_TRAINED_ON, NewPairs
 from pipelines.runtime.stage import StageError
 from pipelines.stages.extract import plan as extract
 from pipelines.training.left_out import Pair, named_pairs, pairs_of, write_pairs
@@ -155,7 +155,7 @@ def test_what_was_left_out_stays_left_out_without_an_audit(tmp_path: Path) -> No
     write_pairs(journal.of(LAST) / LEFT_OUT, [pair])
     for mode, leaves_out in (("leave_out", True), ("refuse", False), ("none", False)):
         file = new_pairs_of(configured(tmp_path, 8, f"retrain.audit={mode}"), journal).left_out()
-        assert (file == journal.of(NOW) / LEFT_OUT) is leaves_out
+        assert file == (journal.of(NOW) / NOT_TRAINED_ON if leaves_out else None)
         assert named_pairs(journal.of(NOW) / LEFT_OUT) == {pair}
         (journal.of(NOW) / LEFT_OUT).unlink()
 
@@ -184,6 +184,38 @@ def test_what_training_leaves_out_anyway_is_not_judged(tmp_path: Path, judged: l
     file = new_pairs_of(config, journal).left_out()
     assert file is not None
     assert named_pairs(file) == {*pairs[40:45], pairs[45], pairs[47], pairs[49]}
+    assert Judge.left_out == [set(pairs[40:45])]
+
+
+def test_captions_that_the_file_no_longer_names_are_trained_on_again(tmp_path: Path, judged: list[list[int]]) -> None:
+    """But what an audit has found stays left out, also if the file named it."""
+    began(configured(tmp_path, 8), LAST)
+    config = configured(tmp_path, 10)
+    shards = extract.plan(config, {}).outputs
+    pairs = list(pairs_of(ShardReader(shards["train"], "grid")))
+    write_pairs(tmp_path / "mine.csv", [pairs[0], pairs[45], ("gone", "gone#0")])
+    named = configured(tmp_path, 10, f"training.leave_out={tmp_path}/mine.csv")
+    journal = Journal(named.work_dir / "retrain", named.mirror)
+    first = new_pairs_of(named, journal)
+    first.keep()
+    first.audit(2, Logged())
+    misfits = {*pairs[40:45:2], pairs[46], pairs[48]}
+    assert named_pairs(first.left_out() or Path()) == {pairs[0], pairs[45], *misfits}
+    second = NewPairs(config, journal, "cc" * 32, {"identity": NOW}, shards)
+    assert named_pairs(second.left_out() or Path()) == misfits
+
+
+@pytest.mark.parametrize("mode", ["leave_out", "refuse", "none"])
+def test_a_file_of_other_data_is_refused(mode: str, tmp_path: Path) -> None:
+    """Also next to misfits of earlier retrainings, with which some captions would be left out."""
+    config = configured(tmp_path, 8)
+    journal = began(config, LAST)
+    pair = next(pairs_of(ShardReader(extract.plan(config, {}).outputs["train"], "grid")))
+    write_pairs(journal.of(LAST) / LEFT_OUT, [pair])
+    write_pairs(tmp_path / "other.csv", [("gone", "gone#0")])
+    config = configured(tmp_path, 8, f"training.leave_out={tmp_path}/other.csv", f"retrain.audit={mode}")
+    with pytest.raises(StageError, match="none of which is in the training split"):
+        new_pairs_of(config, journal).left_out()
 
 
 def test_another_loss_judges_again(tmp_path: Path, judged: list[list[int]]) -> None:

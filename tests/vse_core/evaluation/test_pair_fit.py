@@ -95,6 +95,16 @@ def test_as_many_good_captions_are_named_whatever_their_number_is(captions: int)
     assert float(is_misfit_C.float().mean()) == pytest.approx(0.05, abs=0.007)
 
 
+def test_what_is_not_a_number_fits_badly() -> None:
+    """In the order of numbers it would come last, as the most similar."""
+    standard = GoodPairs(torch.rand(100), torch.full((20,), 5), 0.05)
+    sims_C = torch.tensor([0.9, torch.nan, 0.9, 0.9, 0.9] + [0.9] * 5)
+    fits_C, is_misfit_C = standard.judge(sims_C, torch.tensor([5, 5]), torch.ones(10, dtype=torch.bool))
+    assert is_misfit_C[1]
+    assert not is_misfit_C[5:].any()
+    assert fits_C.isfinite().all()
+
+
 def test_similarities_to_the_own_image_are_those_of_its_best_view() -> None:
     generator = torch.Generator().manual_seed(1)
     images_BKD, texts_CD = torch.randn(3, 2, 4, generator=generator), torch.randn(5, 4, generator=generator)
