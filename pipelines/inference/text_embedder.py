@@ -3,6 +3,7 @@
 C captions, D embedding.
 """
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from vse_core.models import Model
 from vse_core.outputs import embed
 
 _TEXTS_AT_ONCE = 256
+# What telephones type for the quotes of a keyboard. The tokenizer cuts them off as words of their own.
+_CURLED = str.maketrans("‘’“”", "''\"\"")
 
 
 class TextEmbedder:
@@ -44,9 +47,12 @@ class TextEmbedder:
         return texts_CD
 
     def unknown_words(self, text: str) -> list[str]:
-        """Return the words of a text that the model's vocabulary does not have; none if it reads pieces of words."""
+        """Return the words of a text that the model's vocabulary does not have; none if it reads pieces of words.
+
+        Numbers and emojis are words, punctuation is not.
+        """
         known = self.caption_encoder.vocabulary
-        words = [] if known is None else dict.fromkeys(filter(str.isalpha, tokenize(text)))
+        words = [] if known is None else dict.fromkeys(filter(_is_word, tokenize(self._typed(text))))
         return [word for word in words if known is not None and known.find(word) is None]
 
     def as_read(self, graph: SceneGraph) -> SceneGraph:
@@ -66,9 +72,20 @@ class TextEmbedder:
         return batches if title is None else counted(batches, title, len(texts), "captions")
 
     def _batch(self, texts: Sequence[str]) -> tuple[Any, ...]:
+        texts = list(map(self._typed, texts))
         encoded = [np.array(self.caption_encoder.encode(text), dtype=np.int64) for text in texts]
         extra = () if self.components is None else self.components.inputs(texts)
         return (*pad_tokens(encoded, self.caption_encoder.pad_id), *extra)
+
+    def _typed(self, text: str) -> str:
+        """Return a text with a keyboard's quotes, if the model reads words and has learned none of telephones."""
+        known = self.caption_encoder.vocabulary
+        return text if known is None or known.find("’") is not None else text.translate(_CURLED)
+
+
+def _is_word(token: str) -> bool:
+    kinds = map(unicodedata.category, token)
+    return any(kind[0] in "LN" or kind == "So" for kind in kinds)
 
 
 def text_batches(

@@ -150,7 +150,8 @@ def registry_client(tracking_uri: str) -> MlflowClient:
     if database is not None and not database.is_file():
         # MLflow would make an empty one.
         raise RegistryError(
-            f"the MLflow database {database} does not exist: run the pipeline first, or name another address"
+            f"the MLflow database {database} does not exist: run the pipeline first, or name the work directory "
+            "(VSE_WORK_DIR) or MLflow's address (--tracking-uri)"
         )
     return connect(tracking_uri)
 

@@ -50,6 +50,8 @@ _KINDS: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "dates": (pa.types.is_date, pa.types.is_time, pa.types.is_timestamp),
 }
 _FITTING = {int: ("numbers",), float: ("numbers",), str: ("text", "dates"), bool: ("true or false",)}
+# Examples of how they are written.
+_WRITTEN = {"text": "'winter'", "numbers": "2020", "true or false": "true", "dates": "'2024-05-31'"}
 
 
 class FilterError(ValueError):
@@ -161,7 +163,10 @@ class _Condition:
                 return _as_column(value, kind) if isinstance(value, str) else _number(value, kind)
         except (ValueError, OverflowError, NotImplementedError):  # pyarrow's errors among them
             pass
-        raise self._fault(f"{name!r} holds {_kind(kind)}: such a value is expected")
+        if _is_list(kind):
+            raise self._fault(f"{name!r} holds {_kind(kind)}: it is to be compared by contains")
+        written = "'12:30'" if pa.types.is_time(kind) else _WRITTEN[_kind(kind)]
+        raise self._fault(f"{name!r} holds {_kind(kind)}: such a value is expected, as {written}")
 
     def _fault(self, what: str) -> FilterError:
         return FilterError(f"the condition {self._condition[:80]!r}: {what}")

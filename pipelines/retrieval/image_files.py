@@ -32,7 +32,10 @@ from preprocessing.storage.address import is_s3, join
 from preprocessing.storage.base import Entry
 from preprocessing.storage.opening import open_storage
 
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
+_JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
+_SUFFIXES = (*_JPEG, ".png", ".gif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
+# Photographs of telephones, whose owners take them for images like the others.
+_UNREAD = (".heic", ".heif")
 IMAGE = "image"
 # Bytes that Arrow reads at once: a row must not be longer.
 _BLOCK = 1 << 25
@@ -51,6 +54,10 @@ class ImageFile(NamedTuple):
     @property
     def fault(self) -> str:
         """The reason why no attempt to read it can succeed, or ""."""
+        if self.image_id.startswith(("http://", "https://")):
+            return "addresses of the web are not read; download it"
+        if self.image_uri.lower().endswith(_UNREAD):
+            return "a format that is not read; convert it to JPEG"
         if not self.version:
             return "no such file, or its folder may not be entered"
         if not is_text(self.image_uri):
@@ -61,6 +68,8 @@ class ImageFile(NamedTuple):
 def list_images(address: str) -> tuple[list[ImageFile], int]:
     """Return the images of a folder at any depth, or of a table's column `image`, by id, and the number of other files.
 
+    What is hidden, its name or that of a folder within beginning with a dot, is no image.
+
     An image's id is its name in the folder, or its value in the table, which is relative to the table's folder or an
     address of its own. Raises StageError if there are no images, or a table cannot be read.
     """
@@ -68,13 +77,14 @@ def list_images(address: str) -> tuple[list[ImageFile], int]:
         images, others = _of_table(address), 0
     elif is_s3(address) or Path(address).is_dir():
         entries = list(open_storage(address).list())
-        found = [entry for entry in entries if Path(entry.name).suffix.lower() in _SUFFIXES]
+        found = [entry for entry in entries if _is_image(entry.name)]
         images = [ImageFile(entry.name, join(address, entry.name), _version(entry)) for entry in found]
         others = len(entries) - len(images)
     else:
         raise StageError(f"--images {address}: no folder or table (.csv, .tsv, .jsonl, .parquet) is there")
     if not images:
-        raise StageError(f"--images {address}: there are no images ({others:,} other files); is the folder mounted?")
+        why = "the table has no rows" if is_table(address) else f"{others:,} other files; is the folder mounted?"
+        raise StageError(f"--images {address}: there are no images ({why})")
     return sorted(images), others
 
 
@@ -183,6 +193,10 @@ def _read_json(address: str, image: str, others: Sequence[str]) -> tuple[pa.Tabl
         except pa.ArrowInvalid:
             untyped.append(name)
     return pa.table(columns), untyped
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(_SUFFIXES + _UNREAD) and not any(part.startswith(".") for part in name.split("/"))
 
 
 def _of_table(address: str) -> list[ImageFile]:

@@ -1,6 +1,7 @@
 """The index command: of the evaluated model of a configuration, or of your own images, which need no captions."""
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,4 +57,5 @@ def _refuse_options_without_effect(parser: argparse.ArgumentParser, options: arg
 
 
 def _address(images: str) -> str:
-    return images.rstrip("/") if is_s3(images) else str(Path(images).expanduser().absolute())
+    # Not Path.absolute, which keeps "..".
+    return images.rstrip("/") if is_s3(images) else os.path.abspath(Path(images).expanduser())  # noqa: PTH100

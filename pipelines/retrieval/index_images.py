@@ -45,7 +45,8 @@ def index_images(options: argparse.Namespace) -> None:
 def _delete(folder: Path, options: argparse.Namespace) -> None:
     mirror = mirror_of(folder)
     where = f"{folder.parent}{f' and in {mirror.address}' if mirror.address else ''}"
-    if not (folder / STATE).is_file() and not mirror.has(folder / STATE):
+    # One that was never finished has no state.
+    if not folder.is_dir() and not mirror.has(folder / STATE):
         raise StageError(f"no gallery {folder.name!r} in {where}")
     say(f"{folder.name}: {'would be' if options.dry_run else 'is'} deleted in {where}; the images stay")
     if not options.dry_run:

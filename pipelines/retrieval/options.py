@@ -58,6 +58,6 @@ def _existing(name: str) -> str:
     if not (folder / STATE).is_file():
         stored = f" and none in {address}" if (address := mirror_of(folder).address) else ""
         known = ", ".join(sorted(path.parent.name for path in folder.parent.glob(f"[!.]*/{STATE}"))) or "none yet"
-        made = command("index", "--images", "FOLDER", "--name", name)
+        made = command("index", "--model", "MODEL", "--images", "FOLDER", "--name", name)
         raise argparse.ArgumentTypeError(f"no gallery {name!r} in {folder.parent} ({known}){stored}; {made} makes it")
     return str(folder)

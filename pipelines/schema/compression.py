@@ -21,7 +21,9 @@ class Compression:
             return cls()
         match = _FORM.fullmatch(name)
         if match is None or match[1] == "1":
-            raise ValueError(f"is not a compression: write pca128-int8 (any width from 2), pca256, int8; got {name!r}")
+            raise ValueError(
+                f"is not a compression: write pca128-int8 (any width from 2), pca256, int8, float16; got {name!r}"
+            )
         number = match[2] or match[3] or "float32"
         return cls(int(match[1]) if match[1] else None, number)  # type: ignore[arg-type]
 

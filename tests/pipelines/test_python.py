@@ -63,6 +63,12 @@ def test_photographs_of_a_pretrained_model_are_indexed_and_found(
     np.testing.assert_allclose(images_BD, embedder.embed_images([str(file) for file in files])[:, 0], atol=1e-6)
     np.testing.assert_allclose(texts_CD, embedder.embed_texts(TEXTS), atol=1e-6)
     np.testing.assert_allclose(model.embed(images=[Image.open(file) for file in files]), images_BD, atol=1e-6)
+    np.testing.assert_allclose(model.embed(images=files[0]), images_BD[:1], atol=1e-6)
+    np.testing.assert_allclose(model.embed(texts=np.array(TEXTS)), texts_CD, atol=1e-6)
+    with pytest.raises(ValueError, match="all paths or addresses, or all PIL images"):
+        model.embed(images=[files[0], Image.open(files[0])])
+    with pytest.raises(ValueError, match=r"missing\.jpg: no such file"):
+        model.embed(images="missing.jpg")
     for missing in (tmp_path / "missing.jpg", Image.new("F", (2, 2))):
         of_its_kind = files[0] if isinstance(missing, Path) else Image.open(files[0])
         with pytest.raises(ValueError, match=r"input 40: "):
@@ -101,5 +107,16 @@ def test_a_folder_with_a_model_is_loaded_with_its_gallery_if_it_has_one(tmp_path
             model.embed(**given)
     with pytest.raises(ValueError, match="input 1: the text is empty"):
         model.embed(texts=["a ring", " "])
+    with pytest.raises(ValueError, match="texts that are strings"):
+        model.embed(texts=["a ring", None])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"'my photos' cannot name a gallery.* by index"):
+        model.index(tmp_path / "my photos")
+    for given, message in (
+        ({"k": 0}, "k of 1 or more"),
+        ({"min_confidence": 2}, "min_confidence from 0 to 1"),
+        ({"target": "image"}, "'images' or 'captions', not 'image'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.search("a red ring", **given)
     with pytest.raises(StageError, match="holds no model"):
         vse.load(tmp_path)

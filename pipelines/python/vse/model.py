@@ -5,6 +5,7 @@ B images, N texts or images, K views, D embedding.
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -70,23 +71,29 @@ class Model:
         self._embedder, self._searcher, self._tracking_uri = embedder, searcher, tracking_uri
 
     def embed(
-        self, texts: Sequence[str] | None = None, images: Sequence[str | Path | Image] | None = None
+        self,
+        texts: str | Sequence[str] | None = None,
+        images: str | Path | Image | Sequence[str | Path | Image] | None = None,
     ) -> npt.NDArray[np.float32]:
         """Embed texts, or images, into unit vectors (N, D); a model with K views of an image gives (N, K, D).
 
         Args:
-            texts: N texts; or
-            images: N images, all as paths or addresses, or all as PIL images.
+            texts: N texts, or one; or
+            images: N images, all as paths or addresses, or all as PIL images; or one.
 
         Raises:
             ValueError: not one of the two is given, or one of them cannot be embedded; the message says which, and why.
         """
         if (texts is None) == (images is None):
             raise ValueError("embed takes texts or images: give one of the two")
-        if not (given := texts or images):
+        given: Any = images if texts is None else texts
+        given = [given] if isinstance(given, (str, Path, Image)) else list(given)
+        if not given:
             raise ValueError("embed was given an empty list")
         if texts is not None:
-            return self._embedder.embed_texts([texts] if isinstance(texts, str) else texts).numpy()
+            if not all(isinstance(text, str) for text in given):
+                raise ValueError("embed takes texts that are strings")
+            return self._embedder.embed_texts(given).numpy()
         starts = range(0, len(given), _BATCH)
         images_BKD = np.concatenate([self._embedded(given[start : start + _BATCH], start) for start in starts])
         return images_BKD[:, 0] if images_BKD.shape[1] == 1 else images_BKD
@@ -103,10 +110,13 @@ class Model:
 
         Raises:
             pipelines.runtime.stage.StageError: no image can be used, or the gallery is of other images.
-            argparse.ArgumentTypeError: a gallery cannot have this name.
+            ValueError: a gallery cannot have this name.
         """
-        path = Path(str(images).rstrip("/"))
-        folder = gallery_folder(name or (path.stem if is_table(str(path)) else path.name))
+        path = Path(str(images).rstrip("/")).absolute()  # "." has no name of its own
+        try:
+            folder = gallery_folder(name or (path.stem if is_table(str(path)) else path.name))
+        except ArgumentTypeError as error:
+            raise ValueError(f"{error}; name it by index(..., name=NAME)") from error
         was_connected = cluster.is_connected()
         options = ["--model", self.name, "--tracking-uri", self._tracking_uri]
         # Messages name the command `vse`: who imports it has installed it.
@@ -141,10 +151,14 @@ class Model:
 
         Raises:
             pipelines.runtime.stage.StageError: the model has no gallery, or the query or condition does not fit it.
-            ValueError: not one of text and image is given, or the image cannot be read.
+            ValueError: not one of text and image is given, the image cannot be read, or a number is out of its range.
         """
         if (text is None) == (image is None):
             raise ValueError("search takes a text or an image: give one of the two")
+        if k < 1 or not 0 <= min_confidence <= 1:
+            raise ValueError("search takes a k of 1 or more, and a min_confidence from 0 to 1")
+        if target not in (None, "images", "captions"):
+            raise ValueError(f"the target of a search is 'images' or 'captions', not {target!r}")
         if self._searcher is None:
             raise SearchError(f"{self.name} has no gallery: make one of a folder of images by index(FOLDER)")
         if text is not None:
@@ -160,6 +174,10 @@ class Model:
             if all(isinstance(image, (str, Path)) for image in images):
                 uris = [str(image) if is_s3(str(image)) else str(Path(image).expanduser()) for image in images]
                 return self._embedder.embed_images(uris).numpy()
+            if not all(isinstance(image, Image) for image in images):
+                raise ValueError("images are all paths or addresses, or all PIL images")
             return self._embedder.embed_pil(images).numpy()
         except QueryError as error:
-            raise QueryError(start + error.position, error.reason) from error
+            image = images[error.position]
+            name = "" if isinstance(image, Image) else f"{image}: "
+            raise QueryError(start + error.position, f"{name}{error.reason}") from error

@@ -38,6 +38,18 @@ def test_images_and_texts_meet_their_gallery(bundle: Path, embedder: Embedder) -
     assert texts_CD.shape[1] == EMBED_DIM
 
 
+def test_words_that_are_not_known_are_named_with_numbers_and_emojis(embedder: Embedder) -> None:
+    """Punctuation is not, although the vocabulary lacks it."""
+    found = embedder.texts.unknown_words("a zyzzyva, 2024: a ring!!! 😀 ... runs. 'a' \"ring\"")
+    assert found == ["zyzzyva", "2024", "😀", "runs."]
+
+
+def test_the_quotes_of_telephones_are_those_of_keyboards(embedder: Embedder) -> None:
+    typed, curled = embedder.embed_texts(['a ring\'s "red" edge', "a ring’s “red” edge"])
+    torch.testing.assert_close(typed, curled, atol=0, rtol=0)
+    assert embedder.texts.unknown_words("a ring’s edge") == embedder.texts.unknown_words("a ring's edge")
+
+
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_empty_text_is_refused_by_its_position(embedder: Embedder, text: str) -> None:
     with pytest.raises(QueryError, match="the text is empty") as caught:

@@ -324,8 +324,11 @@ def test_the_search_command_chooses_by_a_condition(
     def search(*arguments: str) -> int:
         return guarded(partial(search_command.main, ["--gallery", "holiday", *arguments]))
 
-    assert search("a red ring", "--where", "year > 2021") == 0
+    sheet = tmp_path / "sheet.html"
+    sheet.write_text("an earlier search")
+    assert search("a red ring", "--where", "year > 2021", "--output", str(sheet)) == 0
     assert "There is no hit where year > 2021." in capsys.readouterr().out
+    assert "a red ring" in sheet.read_text()
     queries, output = tmp_path / "queries.txt", tmp_path / "found.parquet"
     queries.write_text("a red ring\na blue square\n")
     assert search("--queries", str(queries), "--output", str(output), "--where", "year < 2020") == 0
@@ -409,7 +412,10 @@ def test_another_form_of_the_vectors_needs_no_embedding_and_stays(
     [
         ("pca17", "--compress pca17: the model's vectors have 16 dimensions"),
         ("pca12", "--compress pca12: 4 vectors are too few to find 12 dimensions"),
-        ("small", "--compress is not a compression: write pca128-int8 (any width from 2), pca256, int8; got 'small'"),
+        (
+            "small",
+            "--compress is not a compression: write pca128-int8 (any width from 2), pca256, int8, float16; got 'small'",
+        ),
     ],
 )
 def test_a_form_that_cannot_be_fitted_is_refused_before_anything_is_embedded(
@@ -462,6 +468,22 @@ def test_what_was_skipped_is_tried_again_when_it_changes(
     assert "skipped" not in capsys.readouterr().out.rpartition("embedded")[2]
 
 
+def test_what_cannot_be_read_is_listed_and_what_is_hidden_is_not(bundle: Path, photos: Path) -> None:
+    for name in ("IMG_1.HEIC", ".trash/a.jpg", ".b.jpg", "c.jfif"):
+        (photos / name).parent.mkdir(exist_ok=True)
+        (photos / name).write_bytes((photos / "a.jpg").read_bytes())
+    (photos / "table.csv").write_text("image\na.jpg\nhttps://example.com/b.jpg\n")
+    assert index("--model", str(bundle), "--images", f"{photos}/../{photos.name}") == 0
+    assert ids(holiday()) == ["a.jpg", "b.png", "c.jfif", "inner/c.png"]
+    skipped = (gallery_folder("holiday") / "skipped.csv").read_text()
+    assert "IMG_1.HEIC" in skipped
+    assert "a format that is not read; convert it to JPEG" in skipped
+    assert index("--images", str(photos)) == 0
+    assert index("--delete") == 0
+    assert index("--model", str(bundle), "--images", str(photos / "table.csv")) == 0
+    assert "addresses of the web are not read; download it" in (gallery_folder("holiday") / "skipped.csv").read_text()
+
+
 def test_a_gallery_is_deleted_and_the_images_stay(bundle: Path, photos: Path) -> None:
     assert index("--delete") == 1
     index("--model", str(bundle), "--images", str(photos))
@@ -470,6 +492,9 @@ def test_a_gallery_is_deleted_and_the_images_stay(bundle: Path, photos: Path) ->
     assert index("--delete") == 0
     assert not gallery_folder("holiday").exists()
     assert (photos / "a.jpg").is_file()
+    (gallery_folder("holiday") / "parts").mkdir(parents=True)
+    assert index("--delete") == 0, "of one that was never finished"
+    assert not gallery_folder("holiday").exists()
 
 
 @pytest.mark.parametrize("names", [["images.parquet"], ["images.parquet", "metadata.parquet"], ["digests.json"]])
