@@ -34,9 +34,13 @@ class StageError(RedactedError, RuntimeError):
     """A stage cannot do its work; the message, printed without a traceback, says why and what to change."""
 
 
+class NoRoomError(StageError):
+    """A disk is full, or may not be written to: once that is mended, the same command does the work."""
+
+
 @contextmanager
 def disk_errors(work: str, folder: Path) -> Iterator[None]:
-    """Turn an error of a disk that is full, or that we may not write to, into a StageError that names the folder."""
+    """Turn an error of a disk that is full, or that we may not write to, into a NoRoomError that names the folder."""
     try:
         yield
     except Exception as error:
@@ -44,7 +48,7 @@ def disk_errors(work: str, folder: Path) -> Iterator[None]:
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error
         if not (is_disk_error(error) or isinstance(error, shutil.Error)):
             raise
-        raise StageError(
+        raise NoRoomError(
             f"{work}: cannot write to {folder} ({reason}): make room there, or fix what the message names, and run the "
             "same command again, which resumes"
         ) from error

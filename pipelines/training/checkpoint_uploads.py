@@ -86,9 +86,16 @@ class CheckpointUploads:
             log.warning("another process has finished this training: nothing more of this one is uploaded")
             return
         for folder in folders:
-            if folder in self._written or f"{self._name(folder)}/{CONTENTS}" not in stored:
-                self._mirror.push_folder(folder)
-                self._written.discard(folder)
+            with self._changed:
+                is_new = folder in self._written
+                self._written.discard(folder)  # before it is copied: what is written meanwhile is new again
+            if is_new or f"{self._name(folder)}/{CONTENTS}" not in stored:
+                try:
+                    self._mirror.push_folder(folder)
+                except BaseException:
+                    with self._changed:
+                        self._written.add(folder)
+                    raise
         kept = {self._name(folder) for folder in folders}
         for name in sorted({name.rpartition("/")[0] for name in stored} - kept):
             # Not the shares of a later checkpoint, in a folder with a dot: they are on their way to the first process.

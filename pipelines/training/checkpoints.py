@@ -232,8 +232,8 @@ def _unfinished(path: Path) -> Path:
 @contextlib.contextmanager
 def _written_atomically(path: Path) -> Iterator[Path]:
     """Yield a directory to fill, which takes its real name when it is complete; StageError if the disk is full."""
-    aside = _unfinished(path)
-    for leftover in (aside, path):
+    aside, before = _unfinished(path), _unfinished(path.with_name(f"{path.name}.before"))
+    for leftover in (aside, before):
         shutil.rmtree(leftover, ignore_errors=True)
     with disk_errors("train", path), contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, aside, ignore_errors=True)
@@ -245,5 +245,8 @@ def _written_atomically(path: Path) -> Iterator[Path]:
                 # The data must be on disk before the name is: a machine that loses power keeps what it was told of.
                 os.fsync(written.fileno())
         sync_directory(aside)
+        if path.exists():  # of the same step, as when the last one of an epoch was saved before the evaluation
+            path.rename(before)
         aside.rename(path)
         sync_directory(path.parent)
+    shutil.rmtree(before, ignore_errors=True)

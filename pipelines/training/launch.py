@@ -18,9 +18,9 @@ from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig, Tr
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from pipelines.runtime import cluster, ray_internals
-from pipelines.runtime.errors import has_message, in_one_line, keep_details, resource_message
+from pipelines.runtime.errors import has_message, in_one_line, is_disk_error, keep_details, resource_message
 from pipelines.runtime.progress import progress_bar
-from pipelines.runtime.stage import StageError
+from pipelines.runtime.stage import NoRoomError, StageError
 from pipelines.training import preemption
 from pipelines.training.loss_log import last_loss
 from pipelines.training.worker import TrainingJob, train_worker
@@ -55,7 +55,8 @@ def fit(
                 return _ray_run(job, callbacks)
             except TrainingFailedError as error:
                 if job.folder.saved_step() == before:
-                    raise StageError(f"train: the workers failed: {_reason(error)}") from error
+                    kind = NoRoomError if _lacked_room(error) else StageError
+                    raise kind(f"train: the workers failed: {_reason(error)}") from error
                 log.warning("train: the workers failed, and start again from the last checkpoint: %s", error)
 
 
@@ -80,6 +81,11 @@ def _ray_run(job: TrainingJob, callbacks: Sequence[UserCallback]) -> dict[str, A
     )
     outcome: dict[str, Any] = trainer.fit().return_value
     return outcome
+
+
+def _lacked_room(error: TrainingFailedError) -> bool:
+    failures = getattr(error, "worker_failures", {}).values()
+    return any(isinstance(failure, NoRoomError) or is_disk_error(failure) for failure in failures)
 
 
 def _reason(error: TrainingFailedError) -> str:

@@ -334,10 +334,10 @@ class Trainer:
         seconds, self._clock = self.progress.seconds + time.monotonic() - self._clock, time.monotonic()
         scaler, learned = self.precision.scaler.state_dict(), self.losses.state()
         self.progress = replace(self.progress, scaler=scaler, learned=learned, seconds=seconds)
-        self.checkpoints.save(step, self.model, self.optimizer, self.progress, is_best)
         if self.tracker is not None:
-            # What a checkpoint covers is delivered or kept on disk: a resumed run does not log it again.
+            # What a checkpoint covers is delivered or kept on disk before: a resumed run does not log it again.
             self.tracker.detach(force=False)
+        self.checkpoints.save(step, self.model, self.optimizer, self.progress, is_best)
 
     def _restore(self) -> None:
         """Go back to the newest checkpoint; what was logged after it will be logged again."""

@@ -77,6 +77,8 @@ class SearchConfig(Strict):
                     f"{shown}: can be searched are keys of {', '.join(_SEARCHABLE)}; "
                     "anything else needs shards of its own, and so a search of its own"
                 )
+        if self.method == "asha" and self.seeds > 1:
+            yield "seeds: asha ends trainings early, and those of one setting at different epochs: give 1"
         for key, domain in self.space.items():
             if self.method == "grid" and domain.values is None:
                 yield f"space.{key}: a grid needs `values`; for a range choose another method"
@@ -97,6 +99,11 @@ class SearchConfig(Strict):
         if not self.is_exhaustive:
             return self.trials
         return math.prod(len(domain.extremes) for domain in self.domains.values())
+
+    def most_epochs(self, config: PipelineConfig) -> int:
+        """Return the epochs of the longest trial."""
+        drawn = self.space.get("training.epochs", Domain(values=(config.training.epochs,)))
+        return int(max(drawn.extremes))
 
     def values_of(self, drawn: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values by keys in dots of what was drawn, which may be the name of a row."""
@@ -134,6 +141,8 @@ def with_settings(config: PipelineConfig, settings: Mapping[str, Any], seed: int
 
 def check_space(config: PipelineConfig, search: SearchConfig) -> None:
     """Raise ConfigError if the configuration does not allow a key or an example of its values, before any training."""
+    if search.method == "asha" and not search.most_epochs(config):
+        raise ConfigError("the search ends trainings early (asha), which have no epochs: training.epochs is 0")
     for row in search.rows.values():
         with_settings(config, row, config.seed)
     first = {key: domain.extremes[0] for key, domain in search.space.items()}

@@ -4,7 +4,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ from ray.tune.search.basic_variant import BasicVariantGenerator
 from pipelines.config import PipelineConfig
 from pipelines.config.training import TrainingConfig
 from pipelines.inference.embedder import default_device
-from pipelines.runtime.errors import has_message, resource_message
+from pipelines.runtime.errors import has_message, is_disk_error, resource_message
 from pipelines.runtime.lock import exclusive, when_free
-from pipelines.runtime.stage import StageError
+from pipelines.runtime.stage import NoRoomError, StageError
 from pipelines.stages.runner import plan_stages
 from pipelines.stages.train.plan import NAME as TRAIN
 from pipelines.stages.train.plan import finished_epochs
@@ -32,6 +32,7 @@ from pipelines.tracking.client import outages
 from pipelines.tracking.runs import end_children
 from pipelines.training.capacity import room_for
 from pipelines.training.launch import Fit, fit
+from pipelines.training.run_folder import RunFolder
 from pipelines.training.worker import TrainingJob, train_as_process
 from pipelines.tuning.results import Trial, value_text
 from pipelines.tuning.space import Domain, SearchConfig, with_settings
@@ -46,6 +47,7 @@ _DRIVER: dict[str, float] = {"memory": 1 << 20}
 # Starts after the first, if a trial's process dies; each resumes from the last checkpoint.
 _RESTARTS = 3
 _SEED = "__seed__"
+_NO_ROOM = "no_room"
 _TRIALS = "trials"
 _RELEASE_SECONDS = 60.0
 
@@ -71,11 +73,23 @@ def run_trials(config: PipelineConfig, search: SearchConfig, directory: Path, se
         tuner = _tuner(config, search, directory, trainable)
     grid = tuner.fit()
     _wait_for_release()
+    _require_room(grid, directory)
     try:
         end_children(config.tracking_uri, search_run)
     except outages() as error:
         log.warning("MLflow does not answer (%s): runs of trials that were stopped early stay RUNNING there", error)
     return _results(grid, search, config)
+
+
+def _require_room(grid: Iterable[Any], directory: Path) -> None:
+    """Raise NoRoomError if trials have failed for want of room: that says nothing of their settings.
+
+    The next start asks all trials again, of which those that are trained answer at once.
+    """
+    failed = [metrics["problem"] for result in grid if (metrics := result.metrics or {}).get(_NO_ROOM)]
+    if failed:
+        forget(directory)
+        raise NoRoomError(f"tune: {len(failed):,} trials are not finished; the first says: {failed[0]}")
 
 
 def forget(directory: Path) -> None:
@@ -88,8 +102,7 @@ def _tuner(config: PipelineConfig, search: SearchConfig, directory: Path, traina
     concurrent = search.concurrent or room_for(config.training)
     scheduler = None
     if search.method == "asha":
-        drawn = search.space.get("training.epochs", Domain(values=(config.training.epochs,)))
-        epochs = int(max(drawn.extremes))
+        epochs = search.most_epochs(config)
         # One epoch more than there are: a trial that gets to the end ends by itself, and its run in MLflow with it.
         bounds = {"max_t": epochs + 1, "grace_period": min(search.grace_epochs, epochs)}
         scheduler = ASHAScheduler(time_attr="epoch", reduction_factor=search.reduction, **bounds)
@@ -136,8 +149,8 @@ def _domain(domain: Domain, search: SearchConfig) -> Any:
 def run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
     """Train one setting with one seed, and report every epoch to Ray Tune. It runs in a process of its own.
 
-    A training that fails, as with too high a rate, is a result: RSUM 0, and the reason. One that another process is at,
-    or was until its machine died, is waited for.
+    A training that fails, as with too high a rate, is a result: RSUM 0, and the reason; `_require_room` tells one that
+    has found no room from it. One that another process is at, or was until its machine died, is waited for.
     """
     when_free(partial(_run_trial, drawn, job))
 
@@ -150,8 +163,9 @@ def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
     plan = plans[TRAIN]
     name = ", ".join(f"{key.rpartition('.')[2]} {value_text(value)}" for key, value in settings.items())
     with exclusive(config.mirror, plan.directory):
-        finished = finished_epochs(plan)
-        for metrics in finished:
+        if not plan.complete:
+            RunFolder(plan.directory, config.mirror).recover()  # another machine may have begun it
+        for metrics in finished_epochs(plan):
             tune.report(metrics)
         if plan.complete:
             return
@@ -164,7 +178,8 @@ def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
                 tracker.log_params({f"search/{key}": value for key, value in settings.items()})
                 train(config, plans, tracker, *_fits(config.training))
         except StageError as error:
-            tune.report({METRIC: 0.0, "epoch": len(finished) + 1, "problem": str(error)})
+            failed = {"epoch": len(finished_epochs(plan)) + 1, "problem": str(error)}
+            tune.report({METRIC: 0.0, **failed, _NO_ROOM: isinstance(error, NoRoomError)})
 
 
 def _fits(training: TrainingConfig) -> tuple[Fit, Fit]:
@@ -180,9 +195,11 @@ def _fit_here(
     """Train in the process of the trial: a group of one worker would be five processes more for each."""
     try:
         return train_as_process(job, torch.device(default_device()), report)
+    except StageError:
+        raise
     except Exception as error:
         if (message := str(error) if has_message(error) else resource_message(error)) is not None:
-            raise StageError(message) from error
+            raise (NoRoomError if is_disk_error(error) else StageError)(message) from error
         raise
 
 

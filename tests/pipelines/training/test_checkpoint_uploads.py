@@ -109,6 +109,20 @@ def test_training_does_not_wait_and_one_state_waits(mirror: Mirror, run: Path, g
     assert sum(name.endswith(CONTENTS) for name in gate.uploaded) == 2
 
 
+def test_what_is_written_while_it_is_copied_is_copied_again(mirror: Mirror, run: Path, gate: Gate) -> None:
+    """The last step of an epoch is saved again after the evaluation."""
+    uploads = CheckpointUploads(run, mirror)
+    path = checkpoint(run, "checkpoints/step-00000001")
+    (run / "losses.jsonl").unlink()  # what is copied first is the checkpoint
+    gate.open.clear()
+    uploads.request([path], [path])
+    gate.reached.wait()
+    uploads.request([path], [path])
+    gate.open.set()
+    uploads.wait()
+    assert sum(name.endswith(CONTENTS) for name in gate.uploaded) == 2
+
+
 def test_an_outage_costs_nothing_when_it_ends_in_time(mirror: Mirror, run: Path, gate: Gate) -> None:
     uploads = CheckpointUploads(run, mirror)
     first, second = (checkpoint(run, f"checkpoints/step-{number:08d}") for number in (1, 2))

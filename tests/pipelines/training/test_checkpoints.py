@@ -15,7 +15,7 @@ from pipelines.training.checkpoints import Checkpoints, newest_checkpoint
 from preprocessing.storage.mirror import NO_MIRROR
 from vse_core.digests import write_digests
 from vse_core.models import build_model
-from vse_core.training.state import Progress
+from vse_core.training.state import Progress, read_progress
 
 SPECIFICATION: dict[str, Any] = {
     "feature_dim": 4,
@@ -61,6 +61,29 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: p
     checkpoints.save(4, model, optimizer, Progress(step=4))
     checkpoints.wait()
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000003", "step-00000004"]
+
+
+def test_a_checkpoint_stays_until_the_one_that_replaces_it_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last step of an epoch is saved again after the evaluation."""
+    model = build_model(**SPECIFICATION)
+    optimizer = torch.optim.AdamW(model.parameters())
+    checkpoints = checkpoints_in(tmp_path)
+    checkpoints.save(1, model, optimizer, Progress(step=1))
+    checkpoints.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr("vse_core.training.state.save_file", Mock(side_effect=KeyboardInterrupt))
+        checkpoints.save(1, model, optimizer, Progress(epoch=1))
+        with pytest.raises(KeyboardInterrupt):
+            checkpoints.wait()
+    newest = newest_checkpoint(tmp_path)
+    assert newest is not None
+    assert read_progress(newest).step == 1
+    checkpoints.save(1, model, optimizer, Progress(epoch=1))
+    checkpoints.wait()
+    assert read_progress(newest).epoch == 1
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]
 
 
 def test_a_resumed_run_keeps_the_checkpoint_before_the_newest(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ def test_the_searches_that_ship_fit_their_configurations(path: Path) -> None:
         ({"space": {"features.batch_size": {"values": [1]}}}, "can be searched are keys of model, loss"),
         ({"method": "grid"}, "space.loss.margin: a grid needs `values`"),
         ({"trials": 0}, "trials: "),
+        ({"method": "asha", "seeds": 2}, "seeds: asha ends trainings early"),
     ],
 )
 def test_a_search_that_cannot_be(tmp_path: Path, content: dict[str, object], message: str) -> None:
@@ -81,6 +82,14 @@ def test_a_search_that_cannot_be(tmp_path: Path, content: dict[str, object], mes
 def test_a_space_that_does_not_fit_ends_before_work(space: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         check_space(load_config(None), search(space=space))
+
+
+def test_trainings_without_epochs_cannot_end_early() -> None:
+    config = load_config(None, ["training.epochs=0"])
+    check_space(config, search(space={"loss.margin": {"values": [0.1]}}))
+    check_space(config, search(method="asha", space={"training.epochs": {"values": [0, 2]}}))
+    with pytest.raises(ConfigError, match="no epochs"):
+        check_space(config, search(method="asha", space={"loss.margin": {"values": [0.1]}}))
 
 
 ROWS = SearchConfig.model_validate(
