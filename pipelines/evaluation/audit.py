@@ -21,7 +21,7 @@ from pipelines.registry.models import tags_of
 from pipelines.retrieval.gallery import records_of
 from pipelines.retrieval.hits import Hit, SheetRow, contact_sheet
 from pipelines.runtime.cli import say
-from pipelines.runtime.stage import Plans, StageDir, StageError, StageReport, check_outputs, fingerprint
+from pipelines.runtime.stage import Plans, StageDir, StageError, StageReport, check_outputs, fingerprint, used_folders
 from pipelines.stages.runner import run_stages
 from pipelines.tracking import Tracker
 from pipelines.training.left_out import Pair, named_pairs, write_pairs
@@ -194,7 +194,7 @@ def _audit(
         "loss": loss,
     }
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
-    manifest = done_once(stage, config, _judge, config, plans, judges, loss, stage)
+    manifest = done_once(stage, config, _judge, config, plans, judges, loss, stage, uses=used_folders(plans))
     return StageReport(NAME, stage.path, manifest["summary"])
 
 

@@ -1,6 +1,6 @@
 """Evaluated models, their galleries in one order, and evaluations that are done once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,19 +55,19 @@ def in_one_order(names: Sequence[str], galleries: Sequence[Gallery]) -> list[Gal
     return ordered
 
 
-def done_once(stage: StageDir, config: PipelineConfig, work: Callable[..., object], *arguments: Any) -> dict[str, Any]:
+def done_once(
+    stage: StageDir, config: PipelineConfig, work: Callable[..., object], *arguments: Any, uses: Iterable[Path] = ()
+) -> dict[str, Any]:
     """Do work that completes a stage, unless it is complete, in a run of its own in MLflow; returns the manifest.
 
     The work gets the arguments and the run's tracker, where a worker of the training would run (`on_worker`); what it
-    has written is on this machine afterwards.
+    has written is on this machine afterwards. The folders that it `uses` are kept from pruning meanwhile.
     """
     if not stage.is_complete():
-        with (
-            exclusive(stage.mirror, stage.path),
-            PipelineRuns(config.experiment, stage.fingerprint) as runs,
-            runs.parent as tracker,
-        ):
-            record_outputs(stage.mirror, runs.folder, stage.path, model=config.registered_model)
-            on_worker(config, work, *arguments, tracker=tracker)
+        with exclusive(stage.mirror, stage.path):
+            if not stage.is_complete():  # another process may have done it before this one had the lock
+                with PipelineRuns(config.experiment, stage.fingerprint) as runs, runs.parent as tracker:
+                    record_outputs(stage.mirror, runs.folder, stage.path, *uses, model=config.registered_model)
+                    on_worker(config, work, *arguments, tracker=tracker)
     stage.pull()
     return stage.read_manifest()

@@ -18,7 +18,7 @@ from pipelines.kinds import saved_kind
 from pipelines.registry.models import find_model
 from pipelines.registry.pretrained import save_pretrained, zero_shot_config
 from pipelines.retrieval.gallery import Gallery
-from pipelines.runtime.stage import Plans, StageDir, StageError, StageReport, fingerprint, manifest_in
+from pipelines.runtime.stage import Plans, StageDir, StageError, StageReport, fingerprint, manifest_in, used_folders
 from pipelines.schema.weights import PRETRAINED
 from pipelines.stages.evaluate.plan import evaluation_content
 from pipelines.stages.evaluate.run import evaluate_directory
@@ -74,7 +74,7 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
         **deciding_correction(config, model),
     }
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
-    done_once(stage, config, _evaluate, named, plans, stage)
+    done_once(stage, config, _evaluate, named, plans, stage, uses=used_folders(plans))
     return EvaluatedModel(named.reference, model, saved_kind(model), plans["extract"].fingerprint, stage.path)
 
 

@@ -31,6 +31,7 @@ from preprocessing.extraction.identity import image_stamps
 from preprocessing.extraction.split_hashes import DataManifest, DatasetDiff
 from preprocessing.storage.base import BusyError
 from preprocessing.storage.redaction import RedactedError, redacted
+from vse_core.digests import DigestError
 
 NAME = "retrain"
 
@@ -66,7 +67,7 @@ def _prune(config: PipelineConfig) -> None:
         return
     try:
         say(prune(config, Rules(keep=config.retrain.keep), is_real=True))
-    except (RedactedError, BusyError, OSError) as error:
+    except (RedactedError, BusyError, DigestError, OSError) as error:
         console(stderr=True).print(f"{config.registered_model}: nothing more is pruned: {error}", soft_wrap=True)
 
 

@@ -274,6 +274,11 @@ class StagePlan:
 Plans = Mapping[str, StagePlan]
 
 
+def used_folders(plans: Plans) -> list[Path]:
+    """Return the folders that stages write to, for the record of a run that reads them."""
+    return [folder for plan in plans.values() for folder in plan.folders]
+
+
 @dataclass(frozen=True)
 class StageReport:
     """The work that a stage has done, or that it was `up_to_date`: "6,998 images in 14 shards, 2 skipped"."""

@@ -91,6 +91,16 @@ def outages() -> tuple[type[Exception], ...]:
     return OUTAGES
 
 
+@contextlib.contextmanager
+def unless_gone() -> Iterator[None]:
+    """Pass over what MLflow does not know any more, as an interrupted removal leaves it."""
+    try:
+        yield
+    except Exception as error:
+        if not is_gone(error):
+            raise
+
+
 def is_gone(error: Exception) -> bool:
     """Return whether MLflow does not know what it was asked for."""
     return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"

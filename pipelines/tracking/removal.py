@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from pipelines.tracking.client import connect, named_outages
+from pipelines.tracking.client import connect, named_outages, unless_gone
 from pipelines.tracking.mlflow_internals import forget
 from preprocessing.storage.address import is_s3
 from preprocessing.storage.opening import open_storage
@@ -39,6 +39,7 @@ class LoggedRuns:
     def remove(self, runs: Collection[str]) -> bool:
         """Remove runs, their models and artifacts; False if it takes an `mlflow gc` of the server to free their room.
 
+        What an interrupted removal has removed is passed over.
         Raises TrackingError if MLflow does not answer.
         """
         models = [model for run, model in self._models if run in runs]
@@ -47,10 +48,16 @@ class LoggedRuns:
                 if run in runs:
                     _remove(address)
             for model in models:
-                self._client.delete_logged_model(model)
+                with unless_gone():
+                    self._client.delete_logged_model(model)
             for run in runs:
-                self._client.delete_run(run)
-            return not runs or forget(self._client, runs, models)
+                with unless_gone():
+                    self._client.delete_run(run)
+            is_freed = True
+            for going in [*(([run], []) for run in runs), *(([], [model]) for model in models)]:
+                with unless_gone():
+                    is_freed = forget(self._client, *going)
+            return is_freed
 
 
 def local_folder(address: str) -> Path | None:

@@ -10,7 +10,8 @@ from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime import cluster
 from pipelines.runtime.cli import console, file_or_packaged, make_parser
 from pipelines.runtime.lock import exclusive
-from pipelines.runtime.stage import StageDir, StageError, check_output, fingerprint
+from pipelines.runtime.outputs import record_outputs
+from pipelines.runtime.stage import StageDir, StageError, check_output, fingerprint, used_folders
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.runner import plan_stages, run_stages
 from pipelines.tracking import PipelineRuns, Tracker
@@ -54,7 +55,7 @@ def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
     check_before_start(config)
     stage = search_dir(config, search)
     if not stage.is_complete():
-        run_stages(config, ["extract", "parse"] if config.kind.reads_graphs else ["extract"])
+        plans = run_stages(config, ["extract", "parse"] if config.kind.reads_graphs else ["extract"])
         stage.create()
         was_connected = cluster.is_connected()
         try:
@@ -64,6 +65,8 @@ def run_search(config: PipelineConfig, search: SearchConfig) -> Path:
                 PipelineRuns(config.experiment, stage.fingerprint, search.name) as runs,
                 runs.parent as tracker,
             ):
+                used = runs.folder, stage.path, *used_folders(plans)
+                record_outputs(config.mirror, *used, model=config.registered_model)
                 _search(config, search, stage, tracker)
         finally:
             if not was_connected:

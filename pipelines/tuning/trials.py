@@ -22,7 +22,8 @@ from pipelines.config.training import TrainingConfig
 from pipelines.inference.embedder import default_device
 from pipelines.runtime.errors import has_message, is_disk_error, resource_message
 from pipelines.runtime.lock import exclusive, when_free
-from pipelines.runtime.stage import NoRoomError, StageError
+from pipelines.runtime.outputs import record_outputs
+from pipelines.runtime.stage import NoRoomError, StageError, used_folders
 from pipelines.stages.runner import plan_stages
 from pipelines.stages.train.plan import NAME as TRAIN
 from pipelines.stages.train.plan import finished_epochs
@@ -176,6 +177,7 @@ def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
             ):
                 tracker.set_tags({"vse.stage": TRAIN})  # as a pipeline's, by which figures find it
                 tracker.log_params({f"search/{key}": value for key, value in settings.items()})
+                record_outputs(config.mirror, runs.folder, *used_folders(plans), model=config.registered_model)
                 train(config, plans, tracker, *_fits(config.training))
         except StageError as error:
             failed = {"epoch": len(finished_epochs(plan)) + 1, "problem": str(error)}

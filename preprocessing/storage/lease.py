@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import secrets
 import socket
@@ -184,12 +185,18 @@ class FolderLock:
         self._lock.release()
 
     def _read(self) -> Holder:
-        return Holder.parse(self._record.read_bytes() if self._record.exists() else b"")
+        try:
+            return Holder.parse(self._record.read_bytes())
+        except FileNotFoundError:
+            return Holder()
 
     def _age(self) -> float:
         # By the clock of the machine that keeps the folder.
         with tempfile.TemporaryFile(dir=self._record.parent) as probe:
-            return os.fstat(probe.fileno()).st_mtime - self._record.stat().st_mtime
+            try:
+                return os.fstat(probe.fileno()).st_mtime - self._record.stat().st_mtime
+            except FileNotFoundError:  # its holder has just released it
+                return math.inf
 
 
 class Lease:

@@ -164,6 +164,14 @@ def test_a_killed_one_is_finished_by_the_next(shop: Shop, monkeypatch: pytest.Mo
         with pytest.raises(StopIteration):
             prune(shop.config, Rules(keep=2), is_real=True)
     monkeypatch.undo()
+
+    def stop_at_record(mirror: Mirror, *paths: Path) -> None:
+        raise StopIteration
+
+    with monkeypatch.context() as patch:  # MLflow has forgotten the run, and its record is still there
+        patch.setattr(Mirror, "drop", stop_at_record)
+        with pytest.raises(StopIteration):
+            prune(shop.config, Rules(keep=2), is_real=True)
     prune(shop.config, Rules(keep=6), is_real=True)
     assert shop.versions == {1, 5, 6}  # the removal of the first, made last, had not begun
     prune(shop.config, Rules(keep=2), is_real=True)

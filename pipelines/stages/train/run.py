@@ -26,6 +26,7 @@ from pipelines.training.prepare import make_tables, prepare, require_captions
 from pipelines.training.readers import open_captions, split_reader
 from pipelines.training.run_folder import RunFolder
 from pipelines.training.worker import TrainingJob
+from preprocessing.storage.address import require_inner_name
 from preprocessing.storage.atomic import write_json_atomic
 from vse_core.digests import DIGESTS, DigestError, check_digests, recorded, write_digests
 from vse_core.models import load_model
@@ -139,6 +140,7 @@ def _prepared(config: PipelineConfig, directory: Path) -> dict[str, Any] | None:
         check_digests(directory)
         prepared: dict[str, Any] = json.loads((directory / PREPARED).read_bytes())
         for tables in prepared["tables"].values():
+            require_inner_name(tables, f"{directory / PREPARED}, tables", StageError)
             config.mirror.pull(config.work_dir / tables)
             check_outputs(config.work_dir / tables)
         return prepared

@@ -43,9 +43,11 @@ def test_a_stored_correction_tells_evaluations_of_the_same_weights_apart(
 ) -> None:
     """Only if nothing else would correct hubs: what other evaluations are known by stays as it was."""
     for name in ("require_features", "done_once"):
-        monkeypatch.setattr(named_models, name, lambda *_: None)
+        monkeypatch.setattr(named_models, name, lambda *_, **_uses: None)
     monkeypatch.setattr(named_models, "saved_kind", lambda _: "vse_c")
-    monkeypatch.setattr(named_models, "run_stages", lambda *_: {"extract": SimpleNamespace(fingerprint="f")})
+    monkeypatch.setattr(
+        named_models, "run_stages", lambda *_: {"extract": SimpleNamespace(fingerprint="f", folders=[])}
+    )
     model = tmp_path / "bundle" / "model"
     model.mkdir(parents=True)
     (model / WEIGHTS).write_bytes(b"weights")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from botocore.exceptions import ClientError
 
 from preprocessing.storage import lease, s3
 from preprocessing.storage.base import BusyError, StorageError
-from preprocessing.storage.lease import Lease, held
+from preprocessing.storage.lease import FolderLock, Holder, Lease, held
 from preprocessing.storage.s3 import S3Storage
 
 SECONDS = 120
@@ -235,3 +236,14 @@ def wait_until(condition: Any) -> None:
             return
         pause.wait(0.01)
     raise AssertionError("it has not happened in ten seconds")
+
+
+def test_a_lock_that_goes_while_it_is_looked_at_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record of another machine's process goes after it was read, and before its age is asked."""
+    lock = FolderLock(tmp_path / "work.lock", 60)
+    other = Holder.of_this_process().model_copy(update={"kernel": "another", "host": "another"})
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderLock, "_read", lambda _self: other)
+        lock.take()
+    lock.release()
+    assert not (tmp_path / "work.json").exists()
