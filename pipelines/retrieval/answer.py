@@ -75,7 +75,9 @@ def _search_one(options: argparse.Namespace, model: SearchModel) -> str:
         console(stderr=True).print(told, command("serve", "--gallery", name), soft_wrap=True)
     if not hits:
         least = f" with a confidence of {options.min_confidence:.0%} or more" if options.min_confidence else ""
-        console().print(f"There is no hit{least}{f' where {options.where}' if options.where else ''}.", soft_wrap=True)
+        console().print(
+            f"Nothing was found{least}{f' where {options.where}' if options.where else ''}.", soft_wrap=True
+        )
     if options.output is None:
         return ""
     options.output.write_bytes(contact_sheet(f"Search in the gallery of {name}", [row]))

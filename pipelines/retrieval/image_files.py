@@ -68,7 +68,7 @@ class ImageFile(NamedTuple):
 def list_images(address: str) -> tuple[list[ImageFile], int]:
     """Return the images of a folder at any depth, or of a table's column `image`, by id, and the number of other files.
 
-    What is hidden, its name or that of a folder within beginning with a dot, is no image.
+    Hidden files, and those in hidden folders, are left out: their names begin with a dot.
 
     An image's id is its name in the folder, or its value in the table, which is relative to the table's folder or an
     address of its own. Raises StageError if there are no images, or a table cannot be read.
@@ -84,7 +84,7 @@ def list_images(address: str) -> tuple[list[ImageFile], int]:
         raise StageError(f"--images {address}: no folder or table (.csv, .tsv, .jsonl, .parquet) is there")
     if not images:
         why = "the table has no rows" if is_table(address) else f"{others:,} other files; is the folder mounted?"
-        raise StageError(f"--images {address}: there are no images ({why})")
+        raise StageError(f"--images {address}: found no image ({why})")
     return sorted(images), others
 
 

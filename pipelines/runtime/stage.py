@@ -35,7 +35,7 @@ class StageError(RedactedError, RuntimeError):
 
 
 class NoRoomError(StageError):
-    """A disk is full, or may not be written to: once that is mended, the same command does the work."""
+    """A disk is full, or may not be written to: the same command works once there is room, or permission."""
 
 
 @contextmanager

@@ -93,7 +93,7 @@ def outages() -> tuple[type[Exception], ...]:
 
 @contextlib.contextmanager
 def unless_gone() -> Iterator[None]:
-    """Pass over what MLflow does not know any more, as an interrupted removal leaves it."""
+    """Pass over what MLflow does not know any more."""
     try:
         yield
     except Exception as error:

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from pipelines.runtime.outputs import recording
 from pipelines.schema.experiment import Experiment
-from pipelines.tracking.client import TrackingError, connect, is_gone, named_outages, outages
+from pipelines.tracking.client import TrackingError, connect, is_gone, named_outages, outages, unless_gone
 from pipelines.tracking.mlflow_internals import TRAINING_EXPERIMENT, run_page
 from pipelines.tracking.records import RunHandle
 from pipelines.tracking.tracker import DESCRIPTION, ERROR, PENDING, Tracker, read_pending
@@ -197,12 +197,9 @@ def _reopened(client: MlflowClient, run_id: str) -> bool:
 
 
 def _end_abandoned(client: MlflowClient, run_id: str) -> None:
-    try:
+    with unless_gone():
         if client.get_run(run_id).info.status == "RUNNING":
             client.set_terminated(run_id, "KILLED")
-    except outages() as error:
-        if not is_gone(error):
-            raise
 
 
 def code_version() -> dict[str, str]:

@@ -165,7 +165,10 @@ def _run_trial(drawn: dict[str, Any], job: dict[str, Any]) -> None:
     name = ", ".join(f"{key.rpartition('.')[2]} {value_text(value)}" for key, value in settings.items())
     with exclusive(config.mirror, plan.directory):
         if not plan.complete:
-            RunFolder(plan.directory, config.mirror).recover()  # another machine may have begun it
+            # Another machine may have begun it, or this one have checkpoints that the storage lacks.
+            folder = RunFolder(plan.directory, config.mirror)
+            folder.publish()
+            folder.recover()
         for metrics in finished_epochs(plan):
             tune.report(metrics)
         if plan.complete:

@@ -119,6 +119,7 @@ def held(lock: FolderLock | Lease, lost: Callable[[], None]) -> Iterator[None]:
     ended = threading.Event()
 
     def renew() -> None:
+        """Renew the lock again and again until the block ends or the lock is lost."""
         while not ended.wait(lock.seconds / _RENEWALS):
             try:
                 is_ours = lock.renew()

@@ -327,7 +327,7 @@ def test_the_search_command_chooses_by_a_condition(
     sheet = tmp_path / "sheet.html"
     sheet.write_text("an earlier search")
     assert search("a red ring", "--where", "year > 2021", "--output", str(sheet)) == 0
-    assert "There is no hit where year > 2021." in capsys.readouterr().out
+    assert "Nothing was found where year > 2021." in capsys.readouterr().out
     assert "a red ring" in sheet.read_text()
     queries, output = tmp_path / "queries.txt", tmp_path / "found.parquet"
     queries.write_text("a red ring\na blue square\n")

@@ -129,7 +129,7 @@ def test_hits_have_the_confidence_of_the_softmax_over_the_gallery(
 
     capsys.readouterr()
     assert run(["--model", str(bundle), "a red ring", "--min-confidence", "0.999"]) == 0
-    assert "There is no hit with a confidence of 100% or more." in capsys.readouterr().out
+    assert "Nothing was found with a confidence of 100% or more." in capsys.readouterr().out
 
 
 def test_a_search_warns_of_a_query_unlike_the_training_captions(
