@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pipelines.config import PipelineConfig
-from pipelines.evaluation.evaluated_model import done_once
+from pipelines.evaluation.evaluated_model import done_once, model_digests
 from pipelines.evaluation.named_models import NamedModel
 from pipelines.evaluation.pairs import pair_similarities
 from pipelines.inference.embedder import default_device
@@ -33,7 +33,6 @@ from preprocessing.shards.reader import ShardReader
 from vse_core.digests import file_digest
 from vse_core.evaluation.pair_fit import GoodPairs
 from vse_core.models import load_model
-from vse_core.models.model import WEIGHTS
 
 NAME = "audit"
 # Raised when the same models and data would give another audit.
@@ -188,7 +187,7 @@ def _audit(
     content = {
         "version": VERSION,
         "left_out": None if left_out is None else file_digest(left_out),
-        "models": [file_digest(named.model / WEIGHTS) for named, _ in judges],
+        "models": [model_digests(named.model) for named, _ in judges],
         "features": plans["extract"].fingerprint,
         "reads": config.features.member,
         "loss": loss,

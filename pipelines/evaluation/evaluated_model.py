@@ -15,6 +15,8 @@ from pipelines.runtime.stage import StageDir, StageError, manifest_in
 from pipelines.stages.on_worker import on_worker
 from pipelines.tracking import PipelineRuns
 from preprocessing.storage.mirror import Mirror
+from vse_core.digests import file_digest
+from vse_core.models.model import SPECIFICATION, WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ class EvaluatedModel:
         """The metrics of the evaluation."""
         metrics: dict[str, float] = manifest_in(self.directory)["metrics"]
         return metrics
+
+
+def model_digests(model: Path) -> list[str]:
+    """Return the digests of what decides a model's embeddings: its specification and its weights."""
+    return [file_digest(model / name) for name in (SPECIFICATION, WEIGHTS)]
 
 
 def aligned_galleries(models: Sequence[EvaluatedModel], mirror: Mirror) -> list[Gallery]:

@@ -11,7 +11,7 @@ from pipelines.config import PipelineConfig
 from pipelines.evaluation import GALLERY, NAME, VERSION, Rsum
 from pipelines.evaluation.comparison import compare
 from pipelines.evaluation.ensemble import evaluate_ensemble
-from pipelines.evaluation.evaluated_model import EvaluatedModel, done_once, in_one_order
+from pipelines.evaluation.evaluated_model import EvaluatedModel, done_once, in_one_order, model_digests
 from pipelines.evaluation.hub_correction import deciding_correction
 from pipelines.inference.feature_check import require_features
 from pipelines.kinds import saved_kind
@@ -26,9 +26,7 @@ from pipelines.stages.runner import run_stages
 from pipelines.tracking import Tracker
 from preprocessing.datasets import build_dataset
 from preprocessing.storage.mirror import CONTENTS
-from vse_core.digests import file_digest
 from vse_core.evaluation.recall import chance_rsum
-from vse_core.models.model import WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def evaluate_model(named: NamedModel) -> EvaluatedModel:
     plans = run_stages(config, ["extract", "parse"] if config.reads_graphs else ["extract"])
     content = {
         "version": VERSION,
-        "model": file_digest(model / WEIGHTS),
+        "model": model_digests(model),
         "features": plans["extract"].fingerprint,
         # Shards may have several features.
         "reads": config.features.member,

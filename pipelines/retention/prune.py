@@ -100,10 +100,18 @@ def _remove_run(found: WorkFolder, run: Run, folders: set[str]) -> bool:
     for folder in sorted(folders - logged - {run.name}):
         mirror.remove(mirror.root / folder)
     is_freed = found.logged.remove({each.removeprefix(MLFLOW) for each in logged})
+    if run.name in folders:
+        _empty(mirror, mirror.root / run.name)
     mirror.drop(mirror.root / run.name / OUTPUTS)
     if run.name in folders:
         mirror.remove(mirror.root / run.name)
     return is_freed
+
+
+def _empty(mirror: Mirror, folder: Path) -> None:
+    """Remove what a folder holds here and on the storage, but for the record of a run."""
+    here = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    mirror.drop(*(folder / name for name in sorted({*here, *mirror.stored(folder)} - {OUTPUTS})))
 
 
 def _print(own: Sequence[Run], going: Sequence[Run], busy: Sequence[Run], folders: set[str], disk: Disk) -> None:

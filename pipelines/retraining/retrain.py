@@ -102,7 +102,7 @@ def _journal(config: PipelineConfig) -> Journal:
 
 
 def _retrain(config: PipelineConfig, journal: Journal) -> str:
-    with _failed_run(config):
+    with _failed_run(config, journal):
         identity, last = identity_of(config), journal.last()
     if last is not None and last["identity"] == identity:
         text = _as_before(last)
@@ -128,13 +128,14 @@ def _tell(config: PipelineConfig, outcome: str, text: str) -> None:
 
 
 @contextmanager
-def _failed_run(config: PipelineConfig) -> Iterator[None]:
-    """Leave a failed run in MLflow if a ``with`` statement fails, before that of the retraining is opened."""
+def _failed_run(config: PipelineConfig, journal: Journal) -> Iterator[None]:
+    """Leave a failed run in MLflow, on record, if a ``with`` fails before the run of the retraining is opened."""
     try:
         yield
     except Exception:
         identity = fingerprint([NAME, now()])
         with suppress(Exception), PipelineRuns(config.experiment, identity, f"{NAME}-failed") as runs, runs.parent:
+            record_outputs(config.mirror, journal.of(identity), model=config.registered_model)
             raise
         raise
 

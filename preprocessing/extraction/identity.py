@@ -3,19 +3,20 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 
-from preprocessing.datasets.record import Archive, ArchivedDataset, Dataset
+from preprocessing.datasets.record import Archive, ArchivedDataset, Dataset, Record
 from preprocessing.extraction.file_hashes import FileHashes
 from preprocessing.storage.address import is_s3, relative
 from preprocessing.storage.opening import open_storage
 
 Stamp = tuple[int, str | int]
 ImageStamps = Callable[[list[str]], list[Stamp | None]]
+Entry = tuple[str, str, Stamp | None, list[tuple[str, str]]]
 
 _AT_ONCE = 1024
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
@@ -49,11 +50,11 @@ def summarize(dataset: Dataset, split: str, shard_size: int, stamps: ImageStamps
     digest, shard = hashlib.sha256(), hashlib.sha256()
     shards: list[str] = []
     images = captions = 0
-    for entry in entries(dataset, split, stamps or image_stamps(dataset)):
+    for entry in entries(dataset.records(split), dataset.root, stamps or image_stamps(dataset)):
         if images and images % shard_size == 0:
             shards.append(shard.hexdigest())
             shard = hashlib.sha256()
-        line = _to_json(entry).encode() + b"\n"
+        line = _line(entry)
         digest.update(line)
         shard.update(line)
         images += 1
@@ -61,18 +62,25 @@ def summarize(dataset: Dataset, split: str, shard_size: int, stamps: ImageStamps
     return SplitSummary(digest.hexdigest(), images, captions, (*shards, shard.hexdigest()) if images else ())
 
 
-def entries(
-    dataset: Dataset, split: str, stamps: ImageStamps
-) -> Iterator[tuple[str, str, Stamp | None, list[tuple[str, str]]]]:
+def shard_digest(records: Iterable[Record], root: str, stamps: ImageStamps) -> str:
+    """Return the digest of one shard's records, as `summarize` gives it."""
+    return hashlib.sha256(b"".join(map(_line, entries(records, root, stamps)))).hexdigest()
+
+
+def entries(records: Iterable[Record], root: str, stamps: ImageStamps) -> Iterator[Entry]:
     """Yield the identity of each record: its id, its image relative to the root, a stamp of the image, and captions.
 
     Captions are pairs of caption id and text.
     """
-    records = dataset.records(split)
-    while chunk := list(islice(records, _AT_ONCE)):
+    remaining = iter(records)
+    while chunk := list(islice(remaining, _AT_ONCE)):
         for record, stamp in zip(chunk, stamps([record.image_uri for record in chunk]), strict=True):
             texts = [(caption.caption_id, caption.text) for caption in record.captions]
-            yield record.image_id, relative_uri(record.image_uri, dataset.root), stamp, texts
+            yield record.image_id, relative_uri(record.image_uri, root), stamp, texts
+
+
+def _line(entry: Entry) -> bytes:
+    return _to_json(entry).encode() + b"\n"
 
 
 def relative_uri(uri: str, root: str) -> str:

@@ -19,7 +19,7 @@ from pipelines.retention.prune import main, prune
 from pipelines.retraining.journal import Journal
 from pipelines.retraining.promotion import BEFORE_TAG
 from pipelines.runtime.lock import exclusive
-from pipelines.runtime.outputs import OUTPUTS, RunOutputs, read_outputs, write_outputs
+from pipelines.runtime.outputs import RunOutputs, read_outputs, write_outputs
 from pipelines.runtime.stage import StageDir
 from preprocessing.storage.atomic import write_json_atomic
 from preprocessing.storage.base import BusyError, StorageError
@@ -93,6 +93,10 @@ class Shop:
                 prints["run"], {"outcome": "refused", "ended": ended.isoformat()} | {"identity": prints["run"]}
             )
         folders += [f"pipelines/{prints['run'][:16]}", f"retrain/shop/{prints['run'][:16]}"]
+        report = self.root / "pipelines" / prints["run"][:16] / "report.html"
+        report.parent.mkdir(parents=True)
+        report.write_text("<p>")
+        self.mirror.push(report)
         record = RunOutputs(model="shop", at=ended - timedelta(hours=1), folders=folders)
         write_outputs(self.mirror, self.root / "pipelines" / prints["run"][:16], record)
 
@@ -156,9 +160,19 @@ def test_a_killed_one_is_finished_by_the_next(shop: Shop, monkeypatch: pytest.Mo
     shop.client.delete_registered_model_alias("shop", "champion")
     shop.mirror.drop(shop.gallery)
     # Of the first version nothing is on record, as an earlier release made it.
-    shop.mirror.drop(shop.root / "pipelines" / hashlib.sha256(b"run 1").hexdigest()[:16] / OUTPUTS)
+    shop.mirror.remove(shop.root / "pipelines" / hashlib.sha256(b"run 1").hexdigest()[:16])
     remove = Mirror.remove
-    for stop in (0, 2, 5, 7):
+
+    def stop_at_run(self: Mirror, folder: Path) -> None:
+        if folder.parent.name == "pipelines":
+            raise StopIteration
+        remove(self, folder)
+
+    with monkeypatch.context() as patch:  # nothing names the folder of the run any more
+        patch.setattr(Mirror, "remove", stop_at_run)
+        with pytest.raises(StopIteration):
+            prune(shop.config, Rules(keep=2), is_real=True)
+    for stop in (0, 2, 5):
         left = iter([remove] * stop)
         monkeypatch.setattr(Mirror, "remove", lambda self, folder, left=left: next(left)(self, folder))
         with pytest.raises(StopIteration):

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ from pipelines.runtime.stage import Plans, ShardSet, StageDir, StagePlan, finger
 from pipelines.stages.extract.identity import extractor_identity
 from pipelines.stages.extract.shards import Version, missing_shards, shard_plan
 from pipelines.stages.stage import Stage
-from preprocessing.datasets import Dataset, build_dataset
+from preprocessing.datasets import Dataset, DatasetError, build_dataset
 from preprocessing.datasets.record import ArchivedDataset
 from preprocessing.extraction.extract import FORMAT, ShardSpec, archive_specs, shard_specs
 from preprocessing.extraction.file_hashes import FileHashes
-from preprocessing.extraction.identity import SplitSummary, image_stamps, summarize
+from preprocessing.extraction.identity import SplitSummary, image_stamps, shard_digest, summarize
 from preprocessing.shards.index import shard_path
 
 NAME = "extract"
@@ -81,15 +82,33 @@ class Split:
         return set(missing_shards(self.directory, self.shards))
 
     def specs(self, shards: Collection[Path]) -> Iterator[ShardSpec]:
-        """Yield the contents of shards to make, one at a time; actors read the records of archives."""
+        """Yield the contents of shards to make, one at a time; actors read the records of archives.
+
+        Raises DatasetError if the data set has other records than when the run began, but for those appended since.
+        """
         directory = self.directory.create()
         made_of, root = self.directory.fingerprint, self.dataset.root
         if self.summary.archives:
             specs = archive_specs(self.summary.archives, directory, made_of, root)
+            yield from (spec for spec in specs if spec.path in shards)
         else:
-            records = self.dataset.records(self.name)
+            records = islice(self.dataset.records(self.name), self.summary.images)
             specs = shard_specs(records, directory, self.shard_size, made_of, root)
-        yield from (spec for spec in specs if spec.path in shards)
+            yield from self._unchanged(shards, (spec for spec in specs if spec.path in shards))
+
+    def _unchanged(self, shards: Collection[Path], specs: Iterator[ShardSpec]) -> Iterator[ShardSpec]:
+        with kept_hashes(self.directory.root, self.directory.mirror.is_read_only) as hashes:
+            stamps = image_stamps(self.dataset, hashes)
+            for path, digest in zip(self.shards, self.summary.shards, strict=True):
+                if path not in shards:
+                    continue
+                spec = next(specs, None)
+                if spec is None or shard_digest(spec.records, spec.root, stamps) != digest:
+                    raise DatasetError(
+                        f"the records of {self.name}, or their images, are others than when this run began: start it "
+                        "again once nothing changes them any more; the shards that still fit are kept"
+                    )
+                yield spec
 
 
 def in_words(counts: Mapping[str, int], skipped: Iterable[Mapping[str, str]]) -> str:

@@ -22,7 +22,7 @@ from pipelines.retrieval.correction import Correction
 from pipelines.runtime.stage import StageError
 from tests.dual_encoders import write_dual_encoder
 from vse_core.models import load_model
-from vse_core.models.model import WEIGHTS
+from vse_core.models.model import SPECIFICATION, WEIGHTS
 
 
 @pytest.fixture
@@ -38,10 +38,8 @@ def test_a_model_of_other_features_is_refused_before_any_work(named: NamedModel)
     assert [path.name for path in named.config.work_dir.iterdir()] == ["reads.json"]
 
 
-def test_a_stored_correction_tells_evaluations_of_the_same_weights_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only if nothing else would correct hubs: what other evaluations are known by stays as it was."""
+def test_what_tells_evaluations_of_the_same_weights_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only if nothing else would correct hubs."""
     for name in ("require_features", "done_once"):
         monkeypatch.setattr(named_models, name, lambda *_, **_uses: None)
     monkeypatch.setattr(named_models, "saved_kind", lambda _: "vse_c")
@@ -51,6 +49,7 @@ def test_a_stored_correction_tells_evaluations_of_the_same_weights_apart(
     model = tmp_path / "bundle" / "model"
     model.mkdir(parents=True)
     (model / WEIGHTS).write_bytes(b"weights")
+    (model / SPECIFICATION).write_text("{}")
 
     def evaluated(*overrides: str) -> Path:
         config = load_config(None, [f"work_dir={tmp_path}", *overrides])
@@ -67,6 +66,8 @@ def test_a_stored_correction_tells_evaluations_of_the_same_weights_apart(
     assert evaluated(off) == switched_off
     write_learned_values(model, {"logit_scale": 3.0})
     assert evaluated() == uncorrected
+    (model / SPECIFICATION).write_text('{"pooling": "mean"}')
+    assert evaluated() != uncorrected, "another pooling without weights of its own"
 
 
 def test_protocols_must_agree(named: NamedModel) -> None:

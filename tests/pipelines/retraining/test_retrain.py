@@ -13,6 +13,7 @@ import pytest
 
 from pipelines.config import PipelineConfig, load_config
 from pipelines.retention.choice import Rules
+from pipelines.retention.work_folder import WorkFolder
 from pipelines.retraining import retrain
 from pipelines.retraining.journal import LOG, STATUS
 from pipelines.retraining.promotion import Decision
@@ -172,6 +173,20 @@ def test_what_has_not_gone_through_is_tried_again(
     assert "planted" not in read(config, STATUS) + read(config, LOG)
     assert retrain.retrain(config).startswith("refused")
     assert outcomes(config) == [outcome, "refused"]
+
+
+def test_a_start_that_fails_before_it_trains_is_on_record(
+    tmp_path: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that pruning removes its run in MLflow."""
+    config = loaded(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(retrain, "identity_of", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            retrain.retrain(config)
+    (run,) = WorkFolder(config).runs
+    assert (run.model, run.version, run.is_repeated, run.needed) == ("shop", None, True, "")
+    assert any(folder.startswith("mlflow:") for folder in run.folders)
 
 
 def test_two_at_once(tmp_path: Path, trained: list[str]) -> None:

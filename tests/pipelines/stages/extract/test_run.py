@@ -17,6 +17,7 @@ from pipelines.stages.extract import identity
 from pipelines.stages.extract import plan as extract
 from pipelines.stages.extract import run as extract_run
 from pipelines.stages.extract.identity import extractor_options
+from preprocessing.datasets import DatasetError
 from preprocessing.extraction.extract import ShardSpec
 from preprocessing.features import build_extractor
 from preprocessing.features.images import ImageError, load_image
@@ -110,6 +111,38 @@ def test_each_archive_becomes_a_shard(tmp_path: Path) -> None:
     grown, _ = extract.splits_of(config)
     assert grown.version.contents.items() > split.version.contents.items()
     assert len(grown.shards) == 3
+
+
+def write_table(path: Path, captions: list[str]) -> None:
+    rows = [f"{number}.png,{caption}" for number, caption in enumerate(captions)]
+    path.write_text("\n".join(["image,caption", *rows]) + "\n")
+
+
+def test_a_table_rewritten_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    """Shards never hold other records than their fingerprint says; rows appended at the end wait for the next run."""
+    table, images, captions = tmp_path / "table.csv", tmp_path / "images", ["a dog", "a cat", "a cow", "a hen", "a ram"]
+    images.mkdir()
+    for number in range(len(captions) + 1):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(images / f"{number}.png")
+    write_table(table, captions)
+    dataset = f"dataset={{format: table, images: {images}, tables: {{train: {table}, dev: {table}}}}}"
+    split, _ = extract.splits_of(load_config(None, [f"work_dir={tmp_path}/work", dataset, "features.shard_size=2"]))
+
+    def texts() -> list[str]:
+        records = [record for spec in split.specs(split.missing()) for record in spec.records]
+        return [caption.text for record in records for caption in record.captions]
+
+    assert texts() == captions
+    write_table(table, [*captions, "a fox"])
+    assert texts() == captions
+    for others in (["a dog", "a cat", "a pig", *captions[3:]], captions[:4], captions[1:]):
+        write_table(table, others)
+        with pytest.raises(DatasetError, match="the records of train, or their images, are others than when this run"):
+            texts()
+    write_table(table, captions)
+    Image.new("RGB", (9, 9)).save(images / "4.png")
+    with pytest.raises(DatasetError, match="or their images"):
+        texts()
 
 
 BUTD = (
