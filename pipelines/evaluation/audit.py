@@ -24,7 +24,7 @@ from pipelines.runtime.cli import say
 from pipelines.runtime.stage import Plans, StageDir, StageError, StageReport, check_outputs, fingerprint, used_folders
 from pipelines.stages.runner import run_stages
 from pipelines.tracking import Tracker
-from pipelines.training.left_out import Pair, named_pairs, write_pairs
+from pipelines.training.left_out import Pair, left_out_pairs, write_pairs
 from pipelines.training.readers import split_reader
 from pipelines.training.trained_pairs import has_record, unseen_pairs
 from preprocessing.datasets import build_dataset
@@ -112,7 +112,8 @@ def audit_by_model(named: NamedModel, loss: float) -> StageReport:
         )
     if seen := reader.num_captions - len(unseen):
         say(f"{NAME}: {seen:,} captions are not judged: {named.reference} was trained on them")
-    return _audit(named.config, plans, [(named, range(len(reader)))], loss)
+    left_out = left_out_pairs(named.config.training.leave_out, reader)
+    return _audit(named.config, plans, [(named, range(len(reader)))], loss, left_out)
 
 
 def audit_by_halves(config: PipelineConfig, loss: float) -> StageReport:
@@ -125,7 +126,7 @@ def audit_by_halves(config: PipelineConfig, loss: float) -> StageReport:
     plans = run_stages(config, ["extract"])
     reader = _reader(config, plans["extract"].outputs)
     order = np.random.default_rng(config.seed).permutation(len(reader))
-    left_out = set() if config.training.leave_out is None else named_pairs(config.training.leave_out)
+    left_out = left_out_pairs(config.training.leave_out, reader)
     folder = config.work_dir / NAME / "halves" / plans["extract"].fingerprint[:16]
     folder.mkdir(parents=True, exist_ok=True)
     judges: list[tuple[NamedModel, Sequence[int]]] = []
@@ -144,7 +145,7 @@ def audit_by_halves(config: PipelineConfig, loss: float) -> StageReport:
         best = trained["train"].output("best")
         config.mirror.pull_folder(best)
         judges.append((NamedModel(str(best), config, best), images))
-    return _audit(config, plans, judges, loss)
+    return _audit(config, plans, judges, loss, left_out)
 
 
 def write_misfits(pairs: Iterable[AuditedPair], directory: Path, title: str) -> dict[str, int]:
@@ -181,19 +182,23 @@ def counted_misfits(counts: Mapping[str, int]) -> str:
 
 
 def _audit(
-    config: PipelineConfig, plans: Plans, judges: Sequence[tuple[NamedModel, Sequence[int]]], loss: float
+    config: PipelineConfig,
+    plans: Plans,
+    judges: Sequence[tuple[NamedModel, Sequence[int]]],
+    loss: float,
+    left_out: Set[Pair],
 ) -> StageReport:
-    left_out = config.training.leave_out
+    file = config.training.leave_out
     content = {
         "version": VERSION,
-        "left_out": None if left_out is None else file_digest(left_out),
+        "left_out": None if file is None else file_digest(file),
         "models": [model_digests(named.model) for named, _ in judges],
         "features": plans["extract"].fingerprint,
         "reads": config.features.member,
         "loss": loss,
     }
     stage = StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
-    manifest = done_once(stage, config, _judge, config, plans, judges, loss, stage, uses=used_folders(plans))
+    manifest = done_once(stage, config, _judge, config, plans, judges, loss, left_out, stage, uses=used_folders(plans))
     return StageReport(NAME, stage.path, manifest["summary"])
 
 
@@ -202,11 +207,11 @@ def _judge(
     plans: Plans,
     judges: Sequence[tuple[NamedModel, Sequence[int]]],
     loss: float,
+    left_out: Set[Pair],
     stage: StageDir,
     tracker: Tracker,
 ) -> None:
-    file, shards = config.training.leave_out, plans["extract"].outputs
-    left_out = set() if file is None else named_pairs(file)
+    shards = plans["extract"].outputs
     judged = (judged_pairs(config, shards, model, loss, images, left_out) for model, images in judges)
     split, directory = config.dataset.train_split, stage.create()
     counts = write_misfits(chain.from_iterable(judged), directory, f"{split}: images with captions that fit badly")

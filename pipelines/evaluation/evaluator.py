@@ -26,6 +26,7 @@ from pipelines.retrieval.gallery import Gallery, build_gallery, with_columns, wi
 from pipelines.retrieval.hits import contact_sheet, own_queries
 from pipelines.runtime.stage import StageDir, StageError
 from pipelines.tracking import Tracker
+from pipelines.training.prepare import require_equal_folds
 from preprocessing.datasets import KarpathyDataset, build_dataset
 from preprocessing.shards.reader import ShardReader
 from vse_core import registry
@@ -165,6 +166,7 @@ def embed_split(config: PipelineConfig, shards: Path, graphs: Mapping[str, Path]
     dataset = config.dataset
     reader = ShardReader(shards, config.features.member, verify=True)
     require_published(config.evaluation.protocols, dataset.eval_split, reader.caption_counts.tolist())
+    require_equal_folds(NAME, config.evaluation.folds, len(reader), dataset.eval_split)
     reason = misfit(texts.model, reader)
     if reason is not None:
         raise StageError(

@@ -120,8 +120,7 @@ class NewPairs:
     @cached_property
     def _own(self) -> set[Pair]:
         """The captions of `training.leave_out`."""
-        file = self.config.training.leave_out
-        return set() if file is None else left_out_pairs(file, split_reader(self.config.mirror, *self._train))
+        return left_out_pairs(self.config.training.leave_out, split_reader(self.config.mirror, *self._train))
 
     @property
     def _asked(self) -> dict[str, Any]:

@@ -87,12 +87,12 @@ def captions_of(reader: ShardReader) -> Iterator[tuple[str, str, str]]:
     yield from ((*pair, text) for pair, text in zip(pairs_of(reader), reader.texts(), strict=True))
 
 
-def left_out_pairs(path: Path, reader: ShardReader) -> set[Pair]:
-    """Read the pairs of a split that a file names.
+def left_out_pairs(path: Path | None, reader: ShardReader) -> set[Pair]:
+    """Read the pairs of a split that `training.leave_out` names; none if it is not given.
 
     StageError if it names none of them, or another caption by the ids of one: it belongs to other data.
     """
-    named = named_pairs(path, reader)
+    named = set() if path is None else named_pairs(path, reader)
     left_out = named.intersection(pairs_of(reader))
     if named and not left_out:
         raise StageError(

@@ -84,10 +84,15 @@ def _require_sizes(settings: TrainingSettings, images: int) -> None:
             f"train: training.workers {workers} are too many for batches of {batch} pairs and {images} images of "
             f"{settings.eval_split}: lower it"
         )
-    if images % settings.folds:
+    require_equal_folds("train", settings.folds, images, settings.eval_split)
+
+
+def require_equal_folds(stage: str, folds: int, images: int, split: str) -> None:
+    """Raise StageError if the images of a split cannot be evaluated in folds of one size."""
+    if images % folds:
         raise StageError(
-            f"train: evaluation.folds {settings.folds} does not divide the {images} images of {settings.eval_split} "
-            f"into folds of equal size: set it to 1, or to another divisor of {images}"
+            f"{stage}: evaluation.folds {folds} does not divide the {images} images of {split} into folds of equal "
+            f"size: set it to 1, or to another divisor of {images}"
         )
 
 

@@ -63,7 +63,8 @@ def resampled_recalls(
 def resampled_means(values_QM: Tensor, group_Q: Tensor, resamples: int = RESAMPLES, seed: int = 0) -> Tensor:
     """Return the means (R, M), float64, of M values of each query in R resamples of the groups of queries.
 
-    The arguments are those of :func:`resampled_recalls`; a number below the largest may have no query.
+    The arguments are those of :func:`resampled_recalls`; a number below the largest may have no query. A resample
+    without any query has NaN.
     """
     groups = int(group_Q.max()) + 1
     values_QM = values_QM.double()

@@ -165,12 +165,14 @@ def image_contribution(
     """Return by how much the accuracy is above that with wrong images, in percentage points, and its 95 % interval.
 
     What remains with a wrong image is what the words themselves tell: that grass is green, whatever is to be seen. The
-    interval is of a bootstrap over the images, of which each dependency has one in ``image_G``. ``scores_N`` are the
-    similarities of the candidates with their images, ``wrong_N`` with other images (:func:`other_images`).
+    interval is of a bootstrap over the images, of which each dependency has one in ``image_G``; resamples without any
+    dependency do not count. ``scores_N`` are the similarities of the candidates with their images, ``wrong_N`` with
+    other images (:func:`other_images`).
     """
     resolved = [torch.gt(*_best_of_both(scores, first_G1, correct_N)) for scores in (scores_N, wrong_N)]
     gains_G1 = 100 * (resolved[0].double() - resolved[1].double()).unsqueeze(1)
-    return gains_G1.mean().item(), Interval.of(resampled_means(gains_G1, image_G)[:, 0])
+    means_R = resampled_means(gains_G1, image_G)[:, 0]
+    return gains_G1.mean().item(), Interval.of(means_R[~means_R.isnan()])
 
 
 def _best_of_both(scores_N: Tensor, first_G1: Tensor, correct_N: Tensor) -> tuple[Tensor, Tensor]:

@@ -44,7 +44,10 @@ def evaluation_content(config: PipelineConfig, upstream: Plans) -> dict[str, Any
         content["graphs"] = upstream["parse"].fingerprint
     if "attack" in evaluation.protocols:
         content["adversarials"] = adversarial.VERSION
+    if {"attack", "dependencies"}.intersection(evaluation.protocols):
         content["pools"] = config.pools.model_dump(mode="json")
+    if "components" in evaluation.protocols and config.dataset.format == "karpathy" and config.dataset.instances:
+        content["instances"] = [content_digest(file) for file in config.dataset.instances]
     return content
 
 

@@ -20,7 +20,7 @@ from pipelines.stages.train.plan import NAME, plan, stage_dir
 from pipelines.tracking import PipelineRuns, Tracker
 from pipelines.training.checkpoints import best_directory
 from pipelines.training.launch import Fit, fit
-from pipelines.training.left_out import Pair, named_pairs, number_dropped, pairs_of, write_pairs
+from pipelines.training.left_out import Pair, left_out_pairs, number_dropped, pairs_of, write_pairs
 from pipelines.training.loss_log import LOSSES
 from pipelines.training.prepare import make_tables, prepare, require_captions
 from pipelines.training.readers import open_captions, split_reader
@@ -44,7 +44,7 @@ def run(
     `by` runs the training, a group of workers on Ray by default, and `first_by` the one on all captions, if the worst
     are dropped. Raises StageError if training cannot start, or has ended in NaN or in collapse.
     """
-    stage = stage_dir(config, upstream)
+    stage, given = stage_dir(config, upstream), config
     if config.training.drop_worst is not None:
         config = _without_worst(config, upstream, tracker, stage.create(), first_by)
     folder = RunFolder(stage.path, config.mirror)
@@ -56,7 +56,7 @@ def run(
     record_outputs(config.mirror, *(config.work_dir / tables for tables in prepared["tables"].values()))
     train, evaluation = (replace(split, tables=config.work_dir / prepared["tables"][name]) for name, split in splits)
     config.mirror.push_missing(stage.path, [*recorded(stage.path), DIGESTS])  # the workers' machines need it
-    _log_settings(config, tracker, upstream["extract"].fingerprint, facts)
+    _log_settings(given, tracker, upstream["extract"].fingerprint, facts)
     split = config.dataset.eval_split
     digest = manifest_in(upstream["extract"].outputs[split])["fingerprint"][:_DIGEST_CHARACTERS]
     job = TrainingJob(
@@ -86,9 +86,12 @@ def _without_worst(
     first = config.model_copy(update={"training": config.training.model_copy(update={"drop_worst": None})})
     stage, file = stage_dir(first, upstream), directory / DROPPED
     shards = upstream["extract"].outputs[config.dataset.train_split]
+    reader = split_reader(config.mirror, shards, config.features.member)
+    # Read here: the file need not be on a worker's machine.
+    left_out = left_out_pairs(config.training.leave_out, reader)
     with exclusive(config.mirror, stage.path):
         if not stage.is_complete():
-            require_captions(config.training, _captions(config, shards))
+            require_captions(config.training, reader.num_captions - len(left_out))
             with (
                 PipelineRuns(config.experiment, stage.fingerprint, f"{NAME}, all captions", tracker.run_id) as runs,
                 runs.parent as below,
@@ -97,7 +100,7 @@ def _without_worst(
                 run(first, upstream, below, by)
     config.mirror.pull_file(file)
     if not file.is_file():
-        asked = config, shards, plan(first, upstream).output("best")
+        asked = config, shards, plan(first, upstream).output("best"), left_out
         # A trial of one worker is that worker, and holds its resources.
         is_worker = by is not None and config.training.most_workers == 1
         write_pairs(file, _worst(*asked) if is_worker else on_worker(config, _worst, *asked))
@@ -105,19 +108,9 @@ def _without_worst(
     return first.model_copy(update={"training": first.training.model_copy(update={"leave_out": file})})
 
 
-def _captions(config: PipelineConfig, shards: Path) -> int:
-    """Return the number of captions that the configuration trains on."""
-    reader = split_reader(config.mirror, shards, config.features.member)
-    if config.training.leave_out is None:
-        return reader.num_captions
-    left_out = named_pairs(config.training.leave_out)
-    return sum(pair not in left_out for pair in pairs_of(reader))
-
-
-def _worst(config: PipelineConfig, shards: Path, model: Path) -> list[Pair]:
+def _worst(config: PipelineConfig, shards: Path, model: Path, left_out: set[Pair]) -> list[Pair]:
     """Return `training.drop_worst` of the captions, least like their images to a model, and those left out anyway."""
     config.mirror.pull_folder(model)
-    left_out = set() if config.training.leave_out is None else named_pairs(config.training.leave_out)
     reader = split_reader(config.mirror, shards, config.features.member)
     embedder = TextEmbedder(load_model(model, default_device()), model)
     similarities_C, _ = pair_similarities(embedder, reader, range(len(reader)), list(reader.texts()))

@@ -30,7 +30,7 @@ from pipelines.retrieval.gallery import build_gallery
 from pipelines.runtime.stage import StageError
 from pipelines.stages.extract import plan as extract
 from pipelines.stages.train.run import _worst
-from pipelines.training.left_out import named_pairs, pairs_of
+from pipelines.training.left_out import named_pairs, pairs_of, write_pairs
 from pipelines.training.trained_pairs import FILE, has_record, unseen_pairs, write_trained_pairs
 from preprocessing.captions.vocabulary import Vocabulary
 from preprocessing.datasets.record import Caption, Record
@@ -157,7 +157,7 @@ def test_pairs_that_a_model_was_trained_on_are_not_judged(
     monkeypatch.setattr(audit, "run_stages", lambda *_: plans)
     # It is of these data, but was not trained on all of them.
     monkeypatch.setattr(audit, "tags_of", lambda *_: {"vse.data_fingerprint": plans["extract"].fingerprint})
-    monkeypatch.setattr(audit, "_audit", lambda _, __, judges, ___: judges)
+    monkeypatch.setattr(audit, "_audit", lambda _, __, judges, *___: judges)
     assert audit_by_model(named, 0.05) == [(named, numbers)]
     assert "7 captions are not judged: shop/3 was trained on them" in " ".join(capsys.readouterr().out.split())
     later = model.parent / "later"
@@ -181,7 +181,7 @@ def test_the_models_of_halves_start_from_scratch(config: PipelineConfig, monkeyp
         return {"extract": extract.plan(config, {}), "train": best}
 
     monkeypatch.setattr(audit, "run_stages", run_stages)
-    monkeypatch.setattr(audit, "_audit", lambda _, __, judges, ___: judges)
+    monkeypatch.setattr(audit, "_audit", lambda _, __, judges, *___: judges)
     initial = config.training.model_copy(update={"initial": config.work_dir})
     judges: Any = audit_by_halves(config.model_copy(update={"training": initial}), 0.05)
     assert [each.training.initial for each in trained] == [None, None]
@@ -192,6 +192,10 @@ def test_the_models_of_halves_start_from_scratch(config: PipelineConfig, monkeyp
         assert named_pairs(half.training.leave_out) == {pair for n, pair in enumerate(pairs) if n // 5 in images}
     assert judged[0] | judged[1] == set(range(8)), "each image is judged once"
     assert not judged[0] & judged[1]
+    write_pairs(file := config.work_dir / "out.csv", [(*pairs[0], "of other data")], ["caption"])
+    other = config.training.model_copy(update={"leave_out": file})
+    with pytest.raises(StageError, match="its ids are those of other data"):
+        audit_by_halves(config.model_copy(update={"training": other}), 0.05)
 
 
 def test_a_run_of_no_epochs_has_seen_what_its_initial_model_has(config: PipelineConfig, tmp_path: Path) -> None:
@@ -218,7 +222,7 @@ def test_a_folder_with_a_number_for_a_name_is_no_registered_version(
     model.rename(folder)
     monkeypatch.chdir(model.parent)
     monkeypatch.setattr(audit, "run_stages", lambda *_: {"extract": extract.plan(config, {})})
-    monkeypatch.setattr(audit, "_audit", lambda _, __, judges, ___: judges)
+    monkeypatch.setattr(audit, "_audit", lambda _, __, judges, *___: judges)
     assert audit_by_model(NamedModel("models/3", config, folder), 0.05)
 
 
@@ -245,7 +249,7 @@ def test_a_split_that_is_larger_than_the_machine_is_judged_and_ranked(tmp_path: 
         path.unlink()
     named = NamedModel(str(model), config, model)
     assert len(judged_pairs(config, shards, named, 0.05, range(40))) == 200
-    assert len(_worst(config, shards["train"], model)) == 80
+    assert len(_worst(config, shards["train"], model, set())) == 80
 
 
 def test_the_standard_cannot_be_audited_by_itself(

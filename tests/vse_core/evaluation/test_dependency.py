@@ -182,3 +182,11 @@ def test_the_image_contributes_what_a_wrong_one_does_not():
     assert interval.low < gain < interval.high
     blind, nothing = image_contribution(chance, chance, first, correct, image)
     assert (blind, nothing.low, nothing.high) == (0, 0, 0)
+
+
+def test_a_contribution_of_few_among_many_images_has_an_interval():
+    """Resamples without any of them say nothing."""
+    first, correct = torch.arange(0, 7, 2), torch.tensor([True, False] * 3)
+    wrong = torch.tensor([0.0, 1.0] * 3)
+    gain, interval = image_contribution(correct.float(), wrong, first, correct, torch.tensor([10, 10, 999]))
+    assert (gain, interval.low, interval.high) == (100, 100, 100)
