@@ -121,7 +121,7 @@ class Embedder:
         return self._embed([self._extractor(images)])
 
     def embed_pil(self, images: Sequence[Image.Image]) -> Tensor:
-        """Embed decoded images, as `embed_images` does; they pass through lossless files, which all extractors read."""
+        """Embed decoded images, as `embed_images` does their lossless files."""
         return self.embed_decoded([self._decoded(position, image) for position, image in enumerate(images)])
 
     @property

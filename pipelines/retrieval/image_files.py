@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -39,8 +40,11 @@ _UNREAD = (".heic", ".heif")
 IMAGE = "image"
 # Bytes that Arrow reads at once: a row must not be longer.
 _BLOCK = 1 << 25
-# Codes: a zero before other digits, or more digits than a double tells apart, in columns that Arrow takes for numbers.
-_CODES = {pa.types.is_integer: r"^\s*-?0\d", pa.types.is_floating: r"^\s*-?(0\d|\d{17,}\s*$)"}
+# Codes in columns that Arrow takes for numbers: a zero before other digits, hexadecimal digits, a plus sign, or more
+# digits than a double tells apart.
+_CODES = {pa.types.is_integer: r"^\s*-?0[\dxX]", pa.types.is_floating: r"^\s*(\+|-?(0\d|\d{17,}\s*$))"}
+# The end of a time that says its zone.
+_ZONE = re.compile(r"\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d(:?\d\d)?)$")
 _JSON = pyarrow.json.ReadOptions(block_size=_BLOCK)
 
 
@@ -76,7 +80,7 @@ def list_images(address: str) -> tuple[list[ImageFile], int]:
     if is_table(address):
         images, others = _of_table(address), 0
     elif is_s3(address) or Path(address).is_dir():
-        entries = list(open_storage(address).list())
+        entries = _listed(address)
         found = [entry for entry in entries if _is_image(entry.name)]
         images = [ImageFile(entry.name, join(address, entry.name), _version(entry)) for entry in found]
         others = len(entries) - len(images)
@@ -94,7 +98,7 @@ def read_metadata(address: str, image: str = IMAGE, others: Sequence[str] = ()) 
     `image` names the column of the images, which is `image` in what is returned, so that no condition can name a
     further one of this name, and `others` columns to leave out. Of an image that comes several times the first row
     counts. A folder has no table (None). The values of text files get types by their looks. No condition can name a
-    column whose name another one has, or whose values have no common type.
+    column whose name another one has or has a double quote in it, or whose values have no common type.
     """
     if not is_table(address):
         return None, []
@@ -110,12 +114,17 @@ def read_metadata(address: str, image: str = IMAGE, others: Sequence[str] = ()) 
                 table = table.set_column(place, field.name, table[place].cast(kind))
         ids = [None if name in (None, "") else str(name) for name in table[image].to_pylist()]
         further = [field for field in table.schema if field.name != image]
-        unnamed = [field.name for field in further if field.name == IMAGE or not is_plain(field.type)]
+        unnamed = [field.name for field in further if not (_is_nameable(field.name) and is_plain(field.type))]
         first = {name: row for row, name in reversed(list(enumerate(ids))) if name is not None}
         table = table.select([name for name in table.column_names if name not in (image, *unnamed)])
         table = table.take(pa.array(first.values(), pa.int64()))
         kept = {name: _without_nan(table[name]) for name in table.column_names}
         return _as_stored(pa.table({IMAGE: pa.array(first, pa.string()), **kept})), [*unnamed, *untyped, *double]
+
+
+def _is_nameable(name: str) -> bool:
+    """Return whether a condition can name a column; `image` is that of the images, and `"` ends a name."""
+    return name != IMAGE and '"' not in name
 
 
 def rows_of(metadata: pa.Table, images: Sequence[str] | pa.ChunkedArray) -> pa.Table:
@@ -180,7 +189,7 @@ def _with_codes(address: str, table: pa.Table, others: Sequence[str]) -> pa.Tabl
 def _read_json(address: str, image: str, others: Sequence[str]) -> tuple[pa.Table, list[str]]:
     """Read JSON lines at once, or column by column, without `others`, if Arrow refuses a value of any column."""
     with suppress(pa.ArrowInvalid), open_table(address) as file:
-        return pyarrow.json.read_json(file, _JSON), []
+        return _with_zones(address, pyarrow.json.read_json(file, _JSON)), []
     with open_table(address) as file:
         rows = [{name: row[name] for name in row if name not in others} for _, row in json_rows(address, file)]
     names = [str(row.pop(image, None) or "") for row in rows]
@@ -192,7 +201,29 @@ def _read_json(address: str, image: str, others: Sequence[str]) -> tuple[pa.Tabl
             columns[name] = pyarrow.json.read_json(io.BytesIO(lines.encode()), _JSON)[name]
         except pa.ArrowInvalid:
             untyped.append(name)
-    return pa.table(columns), untyped
+    return _with_zones(address, pa.table(columns)), untyped
+
+
+def _with_zones(address: str, table: pa.Table) -> pa.Table:
+    """Return a table of JSON lines whose times are in UTC if the file says their zone: Arrow forgets that it did."""
+    times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+    if times:
+        with open_table(address) as file:
+            zoned = {name for _, row in json_rows(address, file) for name in times if _ZONE.search(str(row.get(name)))}
+        for name in zoned:
+            in_utc = pc.assume_timezone(table[name], "UTC")
+            table = table.set_column(table.column_names.index(name), name, in_utc)
+    return table
+
+
+def _listed(folder: str) -> list[Entry]:
+    try:
+        return list(open_storage(folder).list())
+    except PermissionError as error:
+        raise StageError(
+            f"--images {folder}: {error.filename} may not be read, and its images would seem to be gone: give the "
+            "permission, or move it out"
+        ) from error
 
 
 def _is_image(name: str) -> bool:

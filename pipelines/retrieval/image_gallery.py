@@ -93,11 +93,17 @@ def write_table(path: Path, table: pa.Table, rows: int | None = None) -> None:
 
 
 def publish(
-    folder: Path, state: dict[str, Any], table: pa.Table, metadata: pa.Table | None, bank: Correction | None
+    folder: Path,
+    state: dict[str, Any],
+    table: pa.Table,
+    before: pa.Table | None,
+    metadata: pa.Table | None,
+    bank: Correction | None,
 ) -> Facts:
-    """Write the next numbered folder, make it the current one, and remove what it replaces.
+    """Write the next numbered folder, make it the current one, and remove what it replaces, if not its thumbnails.
 
-    `metadata` has a row for each one of the table. Raises GalleryError if the gallery cannot be compressed.
+    They stay for one update more, if the rows that it replaces are given as `before`. `metadata` has a row for each one
+    of the table. Raises GalleryError if the gallery cannot be compressed.
     """
     number = int((state["current"] or "0").partition("-")[0]) + 1
     directory = folder / ".making"
@@ -114,6 +120,8 @@ def publish(
     shutil.rmtree(folder / current, ignore_errors=True)
     directory.rename(folder / current)
     shown = set(thumbnails(folder, table).values())
+    if before is not None:  # a service may still show it
+        shown |= set(thumbnails(folder, before).values())
     publish_state(folder, {**state, "current": current, "storage": mirror_of(folder).address}, shown)
     for other in folder.iterdir():
         if other.is_dir() and other.name not in (current, THUMBNAILS):

@@ -101,7 +101,8 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
             raise StageError(f"none of the {len(files):,} images can be embedded{listed}")
         rows = rows.take(pc.sort_indices(rows["image_id"]))
         try:
-            facts = image_gallery.publish(folder, state, rows, metadata and rows_of(metadata, rows["image_id"]), bank)
+            columns = metadata and rows_of(metadata, rows["image_id"])
+            facts = image_gallery.publish(folder, state, rows, published, columns, bank)
         except GalleryError as error:
             raise StageError(f"{folder.name}: {error}") from error
         embedded = sum(table.num_rows for table in tables)

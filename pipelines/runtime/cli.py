@@ -238,9 +238,9 @@ def say(text: str) -> None:
 
 def console(stderr: bool = False) -> Console:
     """Return the console that tables are printed on."""
-    # Paths may hold brackets, which are not meant as markup.
+    # Paths may hold brackets and colons, which are not meant as markup and emojis.
     width = None if sys.stdout.isatty() else _LOG_COLUMNS
-    return _PrintableConsole(width=width, markup=False, highlight=False, stderr=stderr)
+    return _PrintableConsole(width=width, markup=False, emoji=False, highlight=False, stderr=stderr)
 
 
 class _PrintableConsole(Console):

@@ -129,7 +129,7 @@ def _add_gallery(app: FastAPI, ask: Ask) -> None:
     @app.get("/images/{image_id:path}", tags=["gallery"], response_class=Response, responses=shown)
     async def image(image_id: str, full: bool = False) -> Response:
         """Return one image of the gallery, small or in its full size."""
-        headers = {"Cache-Control": "private, max-age=3600"}
+        headers = {"Cache-Control": "private, max-age=60"}
         return Response(await ask("image", image_id, full), media_type="image/jpeg", headers=headers)
 
 

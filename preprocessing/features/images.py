@@ -173,7 +173,7 @@ def _opened(data: bytes, formats: Sequence[str] = FORMATS) -> Iterator[ImageFile
 def probe_image(data: bytes, formats: Sequence[str] = FORMATS) -> tuple[str, int, int]:
     """Read format, width and height from an encoded image's header, decoding no pixel; raises ImageError."""
     with _opened(data, formats) as image:
-        return image.format or "", *image.size
+        return "JPEG" if _is_jpeg(image) else image.format or "", *image.size
 
 
 def decode_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
@@ -212,10 +212,15 @@ def _reduce(image: ImageFile.ImageFile, max_pixels: int) -> None:
     while width * height > max_pixels * reduction**2 and reduction < _MAX_REDUCTION:
         reduction *= 2
     # A progressive JPEG has all coefficients in memory at once, at any size.
-    if reduction > 1 and image.format == "JPEG" and "progressive" not in image.info:
+    if reduction > 1 and _is_jpeg(image) and "progressive" not in image.info:
         image.draft(image.mode, (width // reduction, height // reduction))
     if image.width * image.height > max_pixels:
         raise ImageError(f"{width} x {height} pixels, more than the limit of {max_pixels}")
+
+
+def _is_jpeg(image: Image.Image) -> bool:
+    """Return whether an image is a JPEG, or one with further pictures in it, as cameras write: Pillow calls it MPO."""
+    return image.format in ("JPEG", "MPO")
 
 
 def image_bytes(image: Image.Image, form: str, **options: int) -> bytes:

@@ -47,8 +47,13 @@ class LocalStorage:
         self.address = str(folder)
 
     def list(self, folder: str = "") -> Iterator[Entry]:
-        """Yield the files of a folder at any depth, by name, but those being written, which begin with a dot."""
-        paths = (path for path in (self._folder / folder).rglob("*") if path.is_file() and path.name[0] != ".")
+        """Yield the files of a folder at any depth, by name, but those being written, which begin with a dot.
+
+        PermissionError if a folder in it may not be read, but for a file system's own.
+        """
+        walked = os.walk(self._folder / folder, onerror=_refuse)
+        found = (Path(parent) / name for parent, _, names in walked for name in names if name[0] != ".")
+        paths = (path for path in found if path.is_file())
         for path in sorted(paths, key=lambda path: path.relative_to(self._folder).as_posix()):
             yield self._entry(path)
 
@@ -76,6 +81,12 @@ class LocalStorage:
     def _entry(self, path: Path) -> Entry:
         status = os.stat(path)  # noqa: PTH116
         return Entry(path.relative_to(self._folder).as_posix(), status.st_size, str(status.st_mtime_ns))
+
+
+def _refuse(error: OSError) -> None:
+    """Raise if a folder may not be read, whose files would seem to be gone."""
+    if isinstance(error, PermissionError) and Path(error.filename).name != "lost+found":
+        raise error
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -92,6 +92,25 @@ def test_an_image_finds_captions(page: Page, replica: SearchReplica, tmp_path: P
         assert problems == []
 
 
+def test_going_back_searches_with_the_image_before(page: Page, replica: SearchReplica, tmp_path: Path) -> None:
+    """Though both files have one name."""
+    problems, widths = browser.problems_of(page), (100, 60)
+    image = page.locator("#query-image")
+    with served(replica) as address:
+        page.goto(address)
+        for place, width in enumerate(widths):
+            file = tmp_path / str(place) / "query.png"
+            file.parent.mkdir()
+            load_image(replica._model.gallery.records[place].image_uri).resize((width, 50)).save(file)
+            page.set_input_files("#file", file)
+            expect(image).to_have_js_property("naturalWidth", width)
+        expect(page.locator("#results.captions li")).to_have_count(12)
+        page.go_back()
+        expect(image).to_have_js_property("naturalWidth", widths[0])
+        expect(page.locator("#results.captions li")).to_have_count(12)
+        assert problems == []
+
+
 def test_an_image_is_opened_and_leads_to_others_by_the_keyboard(page: Page, replica: SearchReplica) -> None:
     """What was searched for is in the address: going back shows it again."""
     problems = browser.problems_of(page)

@@ -5,7 +5,7 @@ const element = (id) => document.getElementById(id);
 let facts = {};
 let latest = 0; // number of the search whose results are wanted: an earlier one may answer later
 let wanted = 0; // results of the query
-let uploaded = null; // the file that was searched with last
+const uploads = new Map(); // the files that were searched with, by their names in the address
 const PAGE = 12;
 
 function make(tag, properties = {}, ...children) {
@@ -51,28 +51,33 @@ function go(query) {
 // Show the results of what the address asks for.
 function start() {
   const { text = "", like, upload, where = "" } = asked();
+  const uploaded = uploads.get(upload);
+  const image = element("query-image");
   element("viewer").close();
   element("text").value = text;
   element("where").value = where;
-  element("query").hidden = !(like || (upload && uploaded));
-  if (like) show(element("query-image"), imageAddress(like));
-  else if (upload && uploaded) element("query-image").src = URL.createObjectURL(uploaded);
-  for (const image of element("results").querySelectorAll("img")) URL.revokeObjectURL(image.src);
+  element("query").hidden = !(like || uploaded);
+  image.removeAttribute("src");
+  image.dataset.address = "";
+  // One that cannot be read is not shown; the search says what is wrong, if it needs it.
+  if (like) show(image, imageAddress(like)).catch(() => {});
+  else if (uploaded) image.src = URL.createObjectURL(uploaded);
+  for (const shown of element("results").querySelectorAll("img")) URL.revokeObjectURL(shown.src);
   element("results").replaceChildren();
   element("more").hidden = true;
   element("warning").hidden = true;
   wanted = 0;
-  if (text || like || (upload && uploaded)) more();
+  if (text || like || uploaded) more();
   else say("");
 }
 
 function request(k) {
-  const { text, like, where } = asked();
+  const { text, like, upload, where } = asked();
   const options = where ? { k, where } : { k };
   if (text) return post("search", { text, ...options });
   if (like) return post("search/like", { image_id: like, ...options });
   const body = new FormData();
-  body.append("image", uploaded);
+  body.append("image", uploads.get(upload));
   return ask(`search/image?${new URLSearchParams(options)}`, { method: "POST", body }).then((answer) => answer.json());
 }
 
@@ -198,8 +203,10 @@ function view(item) {
 
 function searchImage(file) {
   if (file.size > facts.max_image_bytes) return say(`the file is longer than ${facts.max_image_bytes} bytes`, true);
-  uploaded = file;
-  go({ upload: file.name || "image" });
+  const name = file.name || "image";
+  const upload = uploads.has(name) ? `${name} (${uploads.size + 1})` : name;
+  uploads.set(upload, file);
+  go({ upload });
 }
 
 // A button that asks where the words of the query are, and gives way to one for each of its phrases.

@@ -92,11 +92,11 @@ def test_a_second_machine_searches_shows_and_updates_it(
     assert embedded == ["new.png"]
     stored = files(photos.with_name("storage") / "galleries" / "holiday")
     assert files(second).items() <= stored.items()
-    assert sorted(name.partition("/")[0][:4] for name in stored) == [*["0000"] * 5, "gall", "skip", *["thum"] * 3]
+    assert sorted(name.partition("/")[0][:4] for name in stored) == [*["0000"] * 5, "gall", "skip", *["thum"] * 4]
     use("first")
     assert find_served(str(first), "unused") != served
     assert ids(holiday()) == ["b.png", "inner/c.png", "new.png"]
-    assert len(files(first).items() - stored.items()) == 1, "the thumbnail of the image that is gone"
+    assert files(first).items() <= stored.items(), "with the thumbnail of the image that has just gone"
 
     use("second")
     assert index("--delete") == 0

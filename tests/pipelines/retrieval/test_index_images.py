@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
@@ -21,7 +22,7 @@ from pipelines.retrieval import gallery_storage, image_gallery, index_images, se
 from pipelines.retrieval import search as search_command
 from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.embed_images import embed_files
-from pipelines.retrieval.image_files import ImageFile, list_images
+from pipelines.retrieval.image_files import ImageFile, list_images, read_metadata
 from pipelines.retrieval.index import main
 from pipelines.retrieval.options import gallery_folder
 from pipelines.retrieval.search_model import SearchError, SearchModel, load_search_model
@@ -341,14 +342,38 @@ def test_the_search_command_chooses_by_a_condition(
 
 def test_codes_in_a_csv_keep_what_tells_them_apart(bundle: Path, photos: Path) -> None:
     rows = [
-        "image,sku,serial,tweet,year",
-        "a.jpg,00123,12345678901234567890,1234567890123456789,2020",
-        "b.png,123,12345678901234567891,1234567890123456788,2021",
+        "image,sku,serial,tweet,year,colour,phone",
+        "a.jpg,00123,12345678901234567890,1234567890123456789,2020,0x1F,+491511234567",
+        "b.png,123,12345678901234567891,1234567890123456788,2021,0x20,+491511234568",
     ]
     (photos / "table.csv").write_text("\n".join(rows))
     index("--model", str(bundle), "--images", str(photos / "table.csv"))
-    for condition in ("sku = '00123'", "serial = '12345678901234567890'", "tweet = 1234567890123456789", "year < 2021"):
+    codes = ("sku = '00123'", "serial = '12345678901234567890'", "colour = '0x1F'", "phone = '+491511234567'")
+    for condition in (*codes, "tweet = 1234567890123456789", "year < 2021"):
         assert found(condition) == ["a.jpg"]
+
+
+def test_times_of_json_lines_keep_their_zone(tmp_path: Path) -> None:
+    """As those of a CSV do; Arrow reads them as UTC and forgets that they were. Dates and times without one stay."""
+    rows = [
+        {"image": "a.jpg", "taken": "2024-05-31T10:00:00+02:00", "day": "2024-05-31", "noted": "2024-05-31 10:00:00"},
+        {"image": "b.jpg", "taken": "2024-05-31T10:00:00Z", "day": "2024-06-01", "noted": "2024-05-31 11:00:00"},
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(",".join(each) for each in (rows[0], *(row.values() for row in rows))))
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    mixed = [rows[0] | {"odd": 1}, rows[1] | {"odd": "x"}]  # read column by column
+    (tmp_path / "mixed.jsonl").write_text("\n".join(map(json.dumps, mixed)))
+    read = [read_metadata(str(tmp_path / name))[0] for name in ("t.csv", "t.jsonl", "mixed.jsonl")]
+    of_csv, *of_json = (table.sort_by("image") for table in read if table is not None)
+    assert len(of_json) == 2
+    for table in of_json:
+        assert str(table["taken"].type).endswith("tz=UTC]")
+        assert [time.isoformat() for time in table["taken"].to_pylist()] == [
+            "2024-05-31T08:00:00+00:00",
+            "2024-05-31T10:00:00+00:00",
+        ]
+        assert table["taken"].to_pylist() == of_csv["taken"].to_pylist()
+        assert table["noted"].to_pylist() == of_csv["noted"].to_pylist()
 
 
 def test_a_gallery_that_became_too_small_for_its_form_says_what_helps(
@@ -369,13 +394,13 @@ def test_columns_that_no_condition_can_name_are_left_out_and_said(
     bundle: Path, photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = pa.table({
-        "image": ["a.jpg", None, "b.png"], "bytes": [b"1", b"2", b"3"], "place": [{"x": 1}] * 3,
+        "image": ["a.jpg", None, "b.png"], "bytes": [b"1", b"2", b"3"], "place": [{"x": 1}] * 3, 'a "b"': [1, 2, 3],
         "kind": pa.array(["one", "two", "one"]).dictionary_encode(), "tags": [["x"], ["y"], ["y", "z"]],
     })  # fmt: skip
     pyarrow.parquet.write_table(table, photos / "table.parquet")
     assert index("--model", str(bundle), "--images", str(photos / "table.parquet")) == 0
     said = capsys.readouterr().out
-    assert "columns image, kind, tags; left out, as no condition can name their values: bytes, place" in said
+    assert 'columns image, kind, tags; left out, as no condition can name their values: bytes, place, a "b"' in said
     assert found("kind = 'one' and tags contains 'z'") == ["b.png"]
 
 
@@ -484,6 +509,26 @@ def test_what_cannot_be_read_is_listed_and_what_is_hidden_is_not(bundle: Path, p
     assert "addresses of the web are not read; download it" in (gallery_folder("holiday") / "skipped.csv").read_text()
 
 
+def test_a_folder_that_may_not_be_read_is_an_error(
+    bundle: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its images would be removed from the gallery without a word; a file system's own folder has none."""
+    scandir = os.scandir
+
+    def refuse(folder: str | Path) -> Iterator[os.DirEntry[str]]:
+        if Path(folder).name in ("inner", "lost+found"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return scandir(folder)
+
+    (photos / "lost+found").mkdir()
+    assert index("--model", str(bundle), "--images", str(photos)) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", refuse)
+        assert index() == 1
+    assert f"{photos / 'inner'} may not be read, and its images would seem to be gone" in capsys.readouterr().err
+    assert "inner/c.png" in ids(holiday())
+
+
 def test_a_gallery_is_deleted_and_the_images_stay(bundle: Path, photos: Path) -> None:
     assert index("--delete") == 1
     index("--model", str(bundle), "--images", str(photos))
@@ -544,12 +589,18 @@ def test_captions_of_a_gallery_without_captions_are_refused(bundle: Path, photos
 
 def test_thumbnails_are_shown_though_the_images_are_away(bundle: Path, photos: Path) -> None:
     index("--model", str(bundle), "--images", str(photos))
+    before = SearchReplica(str(gallery_folder("holiday")), "unused")
+    was_shown = before._image("a.jpg")
+    load_image("scene://0/9").save(photos / "a.jpg")
+    index()
+    assert before._image("a.jpg") == was_shown, "of a version that is served still"
     (photos / "a.jpg").unlink()
     index()
     photos.rename(photos.with_name("away"))
     model = holiday()
-    kept = sorted(gallery_folder("holiday").glob("thumbnails/*/*.jpg"))
-    assert kept == sorted(model.thumbnails.values())
+    kept = set(gallery_folder("holiday").glob("thumbnails/*/*.jpg"))
+    assert kept > set(model.thumbnails.values())
+    assert len(kept - set(model.thumbnails.values())) == 1, "of the version before this one alone"
     replica = SearchReplica(str(gallery_folder("holiday")), "unused")
     shown = replica._image("b.png")
     assert shown == thumbnail(load_image(str(photos.with_name("away") / "b.png")))

@@ -62,13 +62,14 @@ def test_what_is_printed_holds_no_control_characters(
         table.add_row("a dog\x1b]0;owned\x07")
         console().print(table)
         console().print("\x1b[2Jgone")
+        console().print("/a/:cat:/8:100:30")
         say("\x9b2J")
         logging.getLogger("vse").warning("image %s", "\x1b[5m")
         raise StageError("caption \x1b[1m")
 
     assert guarded(prints) == 1
     printed = capsys.readouterr()
-    for shown in ("of \\x1b[31mred", "a dog\\x1b]0;owned\\x07", "\\x1b[2Jgone", "\\x9b2J"):
+    for shown in ("of \\x1b[31mred", "a dog\\x1b]0;owned\\x07", "\\x1b[2Jgone", "\\x9b2J", "/a/:cat:/8:100:30"):
         assert shown in printed.out
     for shown in ("image \\x1b[5m", "caption \\x1b[1m"):
         assert shown in printed.err

@@ -24,6 +24,7 @@ from preprocessing.features.images import (
     decode_image,
     load_image,
     plain_image,
+    probe_image,
     read_image_bytes,
 )
 
@@ -312,6 +313,9 @@ def test_a_jpeg_above_the_limit_is_decoded_at_a_fraction_of_its_sides() -> None:
     assert np.array_equal(np.asarray(decode_image(data, 401 * 303)), np.asarray(decode_image(data)))
     for limit, size in ((401 * 303 - 1, (201, 152)), (30_000, (101, 76)), (2_000, (51, 38))):
         assert decode_image(data, limit).size == size
+        of_a_camera = encode(picture, "MPO", save_all=True, append_images=[photo((40, 30))])
+        assert decode_image(of_a_camera, limit).size == size
+        assert probe_image(of_a_camera) == ("JPEG", 401, 303)
     for other in (encode(picture, "JPEG", progressive=True), encode(picture, "PNG")):
         with pytest.raises(ImageError, match="401 x 303 pixels, more than the limit of 30000"):
             decode_image(other, 30_000)
