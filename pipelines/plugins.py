@@ -58,6 +58,11 @@ class Plugin:
     def __str__(self) -> str:
         return f"the plugin {self.reference}"
 
+    @property
+    def name(self) -> str:
+        """The name of its module."""
+        return _module_of(self.reference)
+
 
 _LOADED: dict[str, Plugin] = {}
 _OF_SETTINGS: dict[type[BaseModel], Plugin] = {}
@@ -151,7 +156,7 @@ def _load_installed() -> None:
 
 
 def _load(reference: str) -> None:
-    name = Path(reference).stem if reference.endswith(".py") else reference
+    name = _module_of(reference)
     loaded = _LOADED.get(name)
     if loaded is not None:
         if loaded.reference != reference:
@@ -168,6 +173,10 @@ def _load(reference: str) -> None:
     except ValueError as error:
         raise ConfigError(f"plugins: {reference}: {error}") from error
     _LOADED[name] = plugin
+
+
+def _module_of(reference: str) -> str:
+    return Path(reference).stem if reference.endswith(".py") else reference
 
 
 def _imported(name: str, reference: str) -> ModuleType:
@@ -189,7 +198,7 @@ def _imported(name: str, reference: str) -> ModuleType:
 
 def sources(*settings: object) -> dict[str, Any]:
     """Return the digests of the plugins that settings are of, for a fingerprint; nothing if they are of none."""
-    found = {plugin.file.stem: plugin.digest for each in settings for plugin in _plugins_of(each)}
+    found = {plugin.name: plugin.digest for each in settings for plugin in _plugins_of(each)}
     return {"plugins": found} if found else {}
 
 

@@ -168,6 +168,20 @@ def test_a_changed_plugin_changes_the_fingerprints_of_its_stages(folder: Path):
     assert before != after
 
 
+def test_each_of_several_packages_has_a_digest(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """All their files are called __init__.py."""
+    monkeypatch.syspath_prepend(folder)
+    source = FILES["median.py"]
+    for name in ("one", "other"):
+        (folder / f"{name}_parts").mkdir()
+        text = source.replace('"median"', f'"{name}"')
+        assert text != source
+        (folder / f"{name}_parts" / "__init__.py").write_text(text)
+    pools = "model={image: {pooling: {name: one}}, text: {pooling: {name: other}}}"
+    config = load_config(folder / "base.yaml", ["plugins=[one_parts, other_parts]", pools])
+    assert plugins.sources(config.model)["plugins"].keys() == {"one_parts", "other_parts"}
+
+
 MISTAKES = {
     "plugins: 5": "plugins: must be a list of modules, or of Python files, got 5",
     "plugins: [/absent/parts.py]": "plugins: /absent/parts.py cannot be imported: ModuleNotFoundError",

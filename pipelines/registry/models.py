@@ -7,9 +7,13 @@ of the digests of all their files. MLflow keeps copies of them with the code tha
 
 from __future__ import annotations
 
+import atexit
 import re
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -225,6 +229,16 @@ def find_bundle(reference: str, tracking_uri: str) -> tuple[str, Path]:
     return pinned, found
 
 
+@cache
+def _downloaded(pinned: str, tracking_uri: str) -> Path:  # noqa: ARG001 (versions of two servers are two)
+    """Fetch a version into a folder that goes with this process, once: MLflow would leave a copy for each time."""
+    import mlflow
+
+    folder = tempfile.mkdtemp(prefix="vse-model-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(mlflow.artifacts.download_artifacts(f"models:/{pinned}", dst_path=folder))
+
+
 def _fetched(pinned: str, tracking_uri: str) -> Path:
     name, _, version = pinned.rpartition("/")
     location = _registered(pinned, name, tracking_uri)[0].get(int(version), "")
@@ -237,7 +251,7 @@ def _fetched(pinned: str, tracking_uri: str) -> Path:
         address = SecretAddress(tracking_uri).reveal()
         mlflow.set_tracking_uri(address)
         mlflow.set_registry_uri(address)
-        bundle = Path(mlflow.artifacts.download_artifacts(f"models:/{pinned}")) / "artifacts"
+        bundle = _downloaded(pinned, tracking_uri) / "artifacts"
     if not any((bundle / part).exists() for part in (*BUNDLE_PARTS, DIGESTS)):
         raise RegistryError(
             f"models:/{pinned} was not registered by this pipeline: it has no {', '.join(BUNDLE_PARTS)}"

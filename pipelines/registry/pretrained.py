@@ -26,15 +26,20 @@ NAME = "pretrained"
 VERSION = 2
 _PARTS = ("model", "extractor")
 _OF_THE_MODEL = ("preset", "features", "model", "loss", "training")
+# Settings of the processes, which are those of the configuration.
+_OF_MACHINES = {"actors", "cpus_per_actor", "gpus_per_actor", "image_timeout", "cpus_per_worker", "gpus_per_worker"}
 _PINNED = re.compile(rf"{PRETRAINED}(?P<weights>.+)@(?P<digits>[0-9a-f]{{16}})")
 
 
 def zero_shot_config(config: PipelineConfig, weights: str) -> PipelineConfig:
     """Return the configuration of a pretrained dual encoder over image files; ConfigError if the data has no images."""
     kept = {key: value for key, value in config if key not in _OF_THE_MODEL}
-    features = config.features if config.features.extractor == "images" else {"extractor": "images"}
+    features = config.features.model_dump(include=_OF_MACHINES) | {"extractor": "images"}
+    if config.features.extractor == "images":
+        features = config.features.model_dump(mode="json")
     own: dict[str, Any] = {"preset": DUAL_ENCODER, "model": {"weights": weights}, "features": features}
-    own["training"] = {"batch_size": 2}  # nothing is trained: any number of captions will do
+    # Nothing is trained: any number of captions will do.
+    own["training"] = {**config.training.model_dump(include=_OF_MACHINES), "batch_size": 2}
     return from_layers([*preset_layers(DUAL_ENCODER), Layer(f"{PRETRAINED}{weights}", {**kept, **own})])
 
 

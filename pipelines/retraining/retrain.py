@@ -47,10 +47,13 @@ def retrain(config: PipelineConfig) -> str:
     with exclusive(config.mirror, journal.folder):
         try:
             text = _retrain(config, journal)
+        except BusyError as error:  # another command is at a stage of it: nothing has failed, and --wait tries again
+            journal.status("interrupted", reason=redacted(str(error)))
+            raise
         except BaseException as error:
             outcome = "failed" if isinstance(error, Exception) else "interrupted"
             reason = redacted(f"{type(error).__name__}: {error}")
-            if outcome == "failed" and not isinstance(error, BusyError):
+            if outcome == "failed":
                 _tell(config, outcome, reason)  # first: the journal may have failed
             journal.status(outcome, reason=reason)
             journal.log(outcome, reason)

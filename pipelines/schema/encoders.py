@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -266,12 +266,11 @@ class BiGRUTextEncoderConfig(WordReader):
         if self.learned_dim and self.word_vectors is None:
             yield "learned_dim: without word_vectors the others would all stay zero; name a file, or set it to 0"
 
-    @model_validator(mode="before")
-    @classmethod
-    def _start_of_last_states(cls, settings: Any) -> Any:
-        pooling = settings.get("pooling") if isinstance(settings, dict) else None
-        is_last = isinstance(pooling, dict) and pooling.get("name") == "last"
-        return settings | {"start": settings.get("start") or "orthogonal_bias"} if is_last else settings
+    @model_validator(mode="after")
+    def _start_of_last_states(self) -> Self:
+        if self.start is None and self.pooling.name == "last":
+            self.__dict__["start"] = "orthogonal_bias"  # and not among the fields that were set
+        return self
 
 
 class BertTextEncoderConfig(TextEncoder):

@@ -163,10 +163,11 @@ def _check_room(config: PipelineConfig) -> None:
     there = {"cpus": local_cpus(), "gpus": len(list(Path("/dev").glob("nvidia[0-9]*")))}
     for section, what, count in (
         ("features", "actor", config.features.actors),
+        *([("parsing", "actor", config.parsing.actors)] if config.reads_graphs else []),
         ("training", "worker", config.training.fewest_workers),
     ):
         for kind, available in there.items():
-            each = getattr(getattr(config, section), f"{kind}_per_{what}")
+            each = getattr(getattr(config, section), f"{kind}_per_{what}", 0)
             if count * each > available:
                 raise ConfigError(
                     f"{section}.{what}s: {count} with {section}.{kind}_per_{what} {each:g} need {count * each:g} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import socket
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,16 @@ def connect(uri: str) -> MlflowClient:
     address = SecretAddress(uri).reveal()
     with named_outages(uri, "connect"), _database_ready(address):
         return MlflowClient(address, registry_uri=address)
+
+
+def require_database(uri: str) -> None:
+    """Raise TrackingError if a run's database is a file that is not on this machine: MLflow would make an empty one."""
+    path = Path(SecretAddress(uri).reveal().removeprefix(_SQLITE))
+    if uri.startswith(_SQLITE) and not path.is_file():
+        raise TrackingError(
+            f"tracking.uri: the database {path} is not on {socket.gethostname()}, which works for this run: name a "
+            "server that all machines reach, or a database in a folder that they share"
+        )
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-from pipelines.tracking.client import connect, outages, reason_of
+from pipelines.tracking.client import connect, outages, reason_of, require_database
 from pipelines.tracking.mlflow_internals import monitored, run_page
 from pipelines.tracking.records import LoggedData, LoggedMetric, LoggedModel, Pending, RunHandle, Status
 from preprocessing.reading import parse_json, reason
@@ -47,6 +47,7 @@ class Tracker:
 
     def __init__(self, handle: RunHandle) -> None:
         self.handle = handle
+        require_database(handle.uri)
         self._client = connect(handle.uri)
         self._spools = Path(handle.spool) / handle.run_id
         self._spool = self._spools / f"{socket.gethostname()}-{os.getpid()}"

@@ -3,10 +3,12 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.plugins import sources
 from pipelines.runtime import cluster
 from pipelines.runtime.cli import console, file_or_packaged, make_parser
 from pipelines.runtime.lock import exclusive
@@ -14,10 +16,11 @@ from pipelines.runtime.outputs import record_outputs
 from pipelines.runtime.stage import StageDir, StageError, check_output, fingerprint, used_folders
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.runner import plan_stages, run_stages
+from pipelines.stages.train.plan import model_content
 from pipelines.tracking import PipelineRuns, Tracker
 from pipelines.tuning.best import as_file
 from pipelines.tuning.results import Setting, by_setting, read_results, value_text, write_results
-from pipelines.tuning.space import ROW, SearchConfig, check_space, load_search, with_settings
+from pipelines.tuning.space import ROW, SearchConfig, check_space, examples, load_search, with_settings
 from vse_core.evaluation.protocols import RECALLS
 
 NAME = "tune"
@@ -91,7 +94,26 @@ def search_dir(config: PipelineConfig, search: SearchConfig) -> StageDir:
         "config": config.model_dump(mode="json", exclude={"work_dir", "storage", "tracking", "ray"}),
         "search": search.model_dump(mode="json", exclude={"concurrent"}),
     }
+    if others := _read_by_trials(config, search):
+        content["read"] = others
     return StageDir(config.work_dir, NAME, fingerprint(content), config.mirror)
+
+
+def _read_by_trials(config: PipelineConfig, search: SearchConfig) -> list[Any]:
+    """Return the contents of files, and the sources of plugins, that searched values alone name."""
+    own = _read_by(config)
+    return sorted({found for each in examples(config, search) if (found := _read_by(each)) != own})
+
+
+def _read_by(config: PipelineConfig) -> str:
+    given, content = config.model.model_dump(mode="json"), model_content(config)
+    files = {
+        f"{side}.{key}": content[side][key]
+        for side, settings in (("image", config.model.image), ("text", config.model.text))
+        for key in settings.files
+        if content[side][key] != given[side][key]
+    }
+    return fingerprint([files, sources(config.model, config.loss)])
 
 
 def _search(config: PipelineConfig, search: SearchConfig, stage: StageDir, tracker: Tracker) -> None:

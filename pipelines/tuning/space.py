@@ -123,6 +123,8 @@ def load_search(path: Path, overrides: Sequence[str] = ()) -> SearchConfig:
 def with_settings(config: PipelineConfig, settings: Mapping[str, Any], seed: int) -> PipelineConfig:
     """Return the configuration with a trial's values by keys in dots; ConfigError for a key or value not allowed."""
     values = config.model_dump(mode="json")
+    if "start" not in config.model.text.model_fields_set:  # it follows from the aggregator
+        values["model"]["text"].pop("start", None)
     for key, value in settings.items():
         *above, last = key.split(".")
         node: Any = values
@@ -143,9 +145,15 @@ def check_space(config: PipelineConfig, search: SearchConfig) -> None:
     """Raise ConfigError if the configuration does not allow a key or an example of its values, before any training."""
     if search.method == "asha" and not search.most_epochs(config):
         raise ConfigError("the search ends trainings early (asha), which have no epochs: training.epochs is 0")
+    for _ in examples(config, search):
+        pass
+
+
+def examples(config: PipelineConfig, search: SearchConfig) -> Iterator[PipelineConfig]:
+    """Yield the configurations of all rows and of examples of each key's values; ConfigError for one not allowed."""
     for row in search.rows.values():
-        with_settings(config, row, config.seed)
+        yield with_settings(config, row, config.seed)
     first = {key: domain.extremes[0] for key, domain in search.space.items()}
     for key, domain in search.space.items():
         for value in domain.examples:
-            with_settings(config, {**first, key: value}, config.seed)
+            yield with_settings(config, {**first, key: value}, config.seed)

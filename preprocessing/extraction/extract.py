@@ -20,6 +20,7 @@ from preprocessing.reading import memory_ran_out
 from preprocessing.shards.index import ShardIndex, shard_path
 from preprocessing.shards.writer import Sample, Skipped, write_shard
 from preprocessing.storage.address import is_s3
+from preprocessing.storage.mirror import NO_MIRROR, Mirror
 
 # Part of every fingerprint: raise it when the same records would give other bytes.
 FORMAT = 1
@@ -89,6 +90,7 @@ def extract_shard(
     threads: int = 1,
     timeout: float | None = None,
     drawn: Callable[[], object] = object,
+    mirror: Mirror = NO_MIRROR,
 ) -> ShardIndex:
     """Make one shard; decoding, the model and writing overlap.
 
@@ -96,18 +98,25 @@ def extract_shard(
     formed of the usable images in order, so the bytes do not depend on anything that happens at the same time, unless
     an image takes longer than `timeout` seconds and is skipped (None waits for ever). `threads` decode. `drawn` is
     called when the last images are being loaded: another shard may then begin in another thread, and shares the model.
+    The marker is also on the storage of the `mirror`. Raises StorageError if S3 does not answer.
     """
-    # A thread that reads from S3 mostly waits, and needs no core meanwhile.
-    threads = max(threads, _S3_READERS) if spec.is_on_s3 else threads
+    if spec.is_on_s3:
+        from preprocessing.storage.s3 import patience  # boto3, which planning does without
+
+        # A thread that reads from S3 mostly waits, and needs no core meanwhile.
+        threads = max(threads, _S3_READERS)
+        # A server that does not answer is an error of its own, and not one of each image.
+        timeout = None if timeout is None else timeout + patience()
 
     def load(uri: str) -> Any:
         if spec.one_by_one:
             spec.marker.write_bytes(os.fsencode(uri))
+            mirror.push(spec.marker)
         try:
             return extractor.load(inside(spec.root, uri))
         finally:
             if spec.one_by_one:
-                spec.marker.unlink(missing_ok=True)
+                mirror.drop(spec.marker)
 
     entries, skipped = _usable(spec)
 

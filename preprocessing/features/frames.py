@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
-_VERSION = 1
+_VERSION = 2
 
 # T frames of a video as the network's pixels.
 PixelsTCHW = npt.NDArray[np.float32]
@@ -96,19 +96,22 @@ def _count_frames(data: bytes, max_pixels: int) -> int:
     """The number of frames that are there; ImageError if the container announces more."""
     with av.open(io.BytesIO(data), "r") as container:
         stream = _video_stream(container, max_pixels)
-        count, end = 0, 0.0
+        count, hidden, end = 0, 0, 0.0
         for packet in container.demux(stream):
             if packet.size == 0:  # marks the end
                 continue
             if packet.is_corrupt:
                 raise ImageError("damaged video: a packet is corrupt or cut short")
-            count += 1
+            if packet.is_discard:  # a cut without encoding anew has left it, for others to be decoded by
+                hidden += 1
+            else:
+                count += 1
             if packet.pts is not None:
                 end = max(end, float((packet.pts + (packet.duration or 0)) * packet.time_base))
         if count == 0:
             raise ImageError("a video without frames")
-        if stream.frames > count:
-            raise ImageError(f"cut short: {count} of {stream.frames} frames")
+        if stream.frames > count + hidden:
+            raise ImageError(f"cut short: {count + hidden} of {stream.frames} frames")
         announced, a_frame = _duration(stream, container), float(1 / (stream.average_rate or 1))
         if stream.frames == 0 and end + _TOLERANCE * a_frame < announced:
             raise ImageError(f"cut short: {end:.1f} of {announced:.1f} seconds")

@@ -247,6 +247,22 @@ class Mirror:
                     path.with_suffix(".tar").unlink(missing_ok=True)
                 self._download(self.root / entry.name, path)
 
+    def drop_leftovers(self, shards: Iterable[Path]) -> None:
+        """Remove shards here whose sidecars on the storage are others: what a process that was killed here has left.
+
+        Another machine has made them since, and its hardware may give other results of the same size.
+        """
+
+        def drop(shard: Path) -> None:
+            sidecar = sidecar_path(shard)
+            if sidecar.is_file() and self.read(sidecar) not in (None, sidecar.read_bytes()):
+                for path in (sidecar, table_path(shard), shard):
+                    path.unlink(missing_ok=True)
+
+        if self.address is not None:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                list(pool.map(drop, shards))
+
     def _get(self, entry: Entry, path: Path) -> None:
         """Copy a file to this machine, or link it if this machine has it in another folder."""
         here = self.root / entry.name

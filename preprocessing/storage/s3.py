@@ -54,6 +54,11 @@ def attempts() -> int:
     return int(os.environ.get("AWS_MAX_ATTEMPTS", _ATTEMPTS))
 
 
+def patience() -> float:
+    """Return the seconds after which a request that is never answered has become an error, at the latest."""
+    return attempts() * (_CONNECT_SECONDS + _READ_SECONDS + _LONGEST_WAIT_SECONDS)
+
+
 @lru_cache(maxsize=1)
 def client() -> Any:
     """Return the boto3 client of this process; its threads share it."""

@@ -72,6 +72,25 @@ def pods_of(manifest: Manifest) -> Iterator[Manifest]:
         yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
+def test_the_tracking_server_does_not_read_the_address_of_its_service_as_its_port() -> None:
+    """Kubernetes sets MLFLOW_PORT to an address in every pod of a namespace with a Service called mlflow."""
+    pods = [
+        manifest["spec"]["template"]["spec"]
+        for name, manifest in EVERY
+        if name == "mlflow.yaml" and manifest["kind"] == "Deployment"
+    ]
+    assert "MLFLOW_PORT" in (INFRA / "mlflow" / "serve.sh").read_text()
+    assert [pod["enableServiceLinks"] for pod in pods] == [False] * len(pods)
+    assert pods
+
+
+def test_no_image_holds_the_secrets_of_its_builder() -> None:
+    """A pattern without **/ is of the root alone, and .env lies next to the Compose file."""
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert "**/.env" in ignored
+    assert not [pattern for pattern in ignored if pattern.startswith((".env", "*.")) and pattern != "*.egg-info/"]
+
+
 @pytest.mark.parametrize(("name", "manifest"), RAY, ids=names(RAY))
 def test_kubernetes_knows_every_field_of_a_cluster_s_pods(name: str, manifest: Manifest) -> None:
     """The linter does not look into KubeRay's objects."""

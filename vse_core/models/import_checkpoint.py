@@ -4,7 +4,9 @@
 
 writes `models/vse_infty/model.json` and `model.safetensors`, for `vse_core.models.load_model`. To use it in the
 pipeline, put next to them what turns captions into tokens: the released vocabulary as `vocabulary.json`, or BERT's
-`tokenizer.json`. Nothing in the file is executed, and every tensor must be one that the released code knows.
+tokenizer by `SubwordTokenizer.from_pretrained(WEIGHTS).save(Path("models/vse_infty/tokenizer.json"))` of
+`preprocessing.captions.subwords`. Nothing in the file is executed, and every tensor must be one that the released code
+knows.
 """
 
 import argparse

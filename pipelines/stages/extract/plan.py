@@ -180,4 +180,10 @@ def _summary(
         return {split: summarize(built, split, shard_size, stamps) for split in splits}
 
 
-EXTRACT = Stage(NAME, plan, "pipelines.stages.extract.run")
+def _check_cluster(config: PipelineConfig) -> None:
+    from pipelines.training.capacity import require_room_for_actor
+
+    require_room_for_actor("features", config.features.cpus_per_actor, config.features.gpus_per_actor)
+
+
+EXTRACT = Stage(NAME, plan, "pipelines.stages.extract.run", check_cluster=_check_cluster)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ class _Extraction:
         spec.path.parent.mkdir(parents=True, exist_ok=True)
         records = tuple(spec.records)
         spec = replace(spec, records=records)
-        extract_shard(spec, self._extractor, self.batch_size, self.threads, self.timeout, drawn)
+        extract_shard(spec, self._extractor, self.batch_size, self.threads, self.timeout, drawn, self.mirror)
         # The sidecar last: on the storage, too, it declares the shard complete.
         self.mirror.push(spec.path, table_path(spec.path), sidecar_path(spec.path))
         self.mirror.make_room()
@@ -114,7 +115,7 @@ def _make_shards(config: PipelineConfig, splits: list[Split], missing: list[set[
         size=min(features.actors, sum(map(len, missing))),
         items=chain.from_iterable(map(Split.specs, splits, missing)),
         describe=lambda spec: f"shard {spec.path}",
-        retry=retry_after_crash,
+        retry=partial(retry_after_crash, config.mirror),
     ).results()
     try:
         with disk_errors(NAME, config.work_dir):
@@ -123,14 +124,15 @@ def _make_shards(config: PipelineConfig, splits: list[Split], missing: list[set[
         raise StageError(f"{NAME}: {error}") from error
 
 
-def retry_after_crash(spec: ShardSpec, deaths: int) -> ShardSpec | None:
+def retry_after_crash(mirror: Mirror, spec: ShardSpec, deaths: int) -> ShardSpec | None:
     """Repeat a shard of which a process died: as it was, then image by image, then without the image it died of."""
     if deaths < MOST_DEATHS:
         return replace(spec, one_by_one=deaths == MOST_DEATHS - 1)
-    if not spec.marker.is_file() or len(spec.crashed) == _MOST_CRASHES:
+    marked = mirror.read(spec.marker)
+    if marked is None or len(spec.crashed) == _MOST_CRASHES:
         return None
-    image = os.fsdecode(spec.marker.read_bytes())
-    spec.marker.unlink()
+    image = os.fsdecode(marked)
+    mirror.drop(spec.marker)
     log.warning("%s: skipped, %s", image, KILLED)
     return replace(spec, crashed=(*spec.crashed, image))
 
@@ -149,19 +151,19 @@ def _images_to_do(splits: Iterable[Split], shards: Iterable[set[Path]]) -> int |
 
 def _write_manifest(split: Split, reused: int = 0) -> None:
     """Write the manifest of a split from its sidecars; raises StageError if too many of its images were skipped."""
+    split.directory.mirror.drop_leftovers(split.shards)
     stored = split.directory.pull(lambda name: name.endswith((".json", ".parquet")))
-    indices = [read_index(path) for path in split.shards]
-    skipped = [item for index in indices for item in index.skipped]
-    counts = {
+    skipped: list[dict[str, str]] = []
+    counts = dict.fromkeys(("records", "images", "captions", "bytes"), 0)
+    counts |= {"shards": len(split.shards), "reused_shards": reused}
+    for index in map(read_index, split.shards):
+        skipped += index.skipped
         # An archive has the samples of its shard, and the records that this lacks altogether.
-        "records": split.summary.images
-        or sum(len({*index.keys, *(item["key"] for item in index.skipped)}) for index in indices),
-        "images": sum(index.count for index in indices),
-        "captions": sum(sum(index.caption_counts) for index in indices),
-        "bytes": sum(index.bytes for index in indices),
-        "shards": len(indices),
-        "reused_shards": reused,
-    }
+        counts["records"] += len({*index.keys, *(item["key"] for item in index.skipped)})
+        counts["images"] += index.count
+        counts["captions"] += sum(index.caption_counts)
+        counts["bytes"] += index.bytes
+    counts["records"] = split.summary.images or counts["records"]
     lacking = counts["records"] - counts["images"]
     if not counts["images"] or lacking > split.max_skipped * counts["records"]:
         raise StageError(

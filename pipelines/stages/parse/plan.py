@@ -94,4 +94,10 @@ def _identity(pipeline: str | None) -> dict[str, str]:
         ) from None
 
 
-PARSE = Stage(NAME, plan, "pipelines.stages.parse.run", needs="graphs")
+def _check_cluster(config: PipelineConfig) -> None:
+    from pipelines.training.capacity import require_room_for_actor
+
+    require_room_for_actor("parsing", config.parsing.cpus_per_actor)
+
+
+PARSE = Stage(NAME, plan, "pipelines.stages.parse.run", needs="graphs", check_cluster=_check_cluster)

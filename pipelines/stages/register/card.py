@@ -77,13 +77,18 @@ def data_table(dataset: Dataset, feature: str, splits: Mapping[str, Mapping[str,
             f"`{split}` ({used[split]})",
             f"{manifest['counts']['images']:,}",
             f"{manifest['counts']['captions']:,}",
-            f"{len(manifest['skipped']):,}",
+            *(f"{number:,}" for number in _skipped(manifest)),
             f"`{manifest['fingerprint'][:16]}`",
         )
         for split, manifest in splits.items()
     ]
     intro = f"Format `{dataset.format}`, features `{feature}`.\n"
-    return [intro, *_table(("split", "images", "captions", "skipped", "fingerprint"), rows)]
+    return [intro, *_table(("split", "images", "captions", "skipped images", "skipped captions", "fingerprint"), rows)]
+
+
+def _skipped(manifest: Mapping[str, Any]) -> tuple[int, int]:
+    captions = sum("caption_id" in item for item in manifest["skipped"])
+    return len(manifest["skipped"]) - captions, captions
 
 
 def training_list(

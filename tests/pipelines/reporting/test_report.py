@@ -92,7 +92,7 @@ def test_data_counts_splits_and_reasons(tmp_path: Path) -> None:
     section = section_html(data, Run(*finished_run(tmp_path)))
     found = rows(section)
     assert ["train", "7", "6", "12", "1", "1.5"] in found
-    assert ["train", "not an image", "1"] in found
+    assert ["train", "images", "not an image", "1"] in found
     assert "The vocabulary has 1,234 entries." in section
     assert "5,678 captions of these splits are longer than the text encoder reads: their ends were cut off." in section
 

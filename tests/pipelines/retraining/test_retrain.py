@@ -189,6 +189,25 @@ def test_a_start_that_fails_before_it_trains_is_on_record(
     assert any(folder.startswith("mlflow:") for folder in run.folders)
 
 
+def test_another_command_at_one_of_its_stages_is_no_failure(
+    tmp_path: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --wait it is tried again every few seconds."""
+    config = loaded(tmp_path, "retrain.keep=2")
+
+    def be_busy(*_: Any) -> None:
+        raise BusyError("extract is being worked on")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(retrain, "_train_and_judge", be_busy)
+        patched.setattr(retrain, "prune", None)
+        for _ in range(2):
+            with pytest.raises(BusyError):
+                retrain.retrain(config)
+    assert json.loads(read(config, STATUS))["outcome"] == "interrupted"
+    assert not (config.work_dir / "retrain" / "shop" / LOG).exists()
+
+
 def test_two_at_once(tmp_path: Path, trained: list[str]) -> None:
     """The second leaves the status to the first."""
     config = loaded(tmp_path)

@@ -189,3 +189,9 @@ def test_files_of_a_dual_encoder(tmp_path: Path) -> None:
     (folder / "processor_config.json").write_text('{"processor_class": "CLIPProcessor"}')
     with pytest.raises(ConfigError, match=f"model.weights: {folder} does not say how images are prepared"):
         check_before_start(config)
+
+
+def test_parsing_that_has_no_room_is_told_if_there_is_any(tmp_path: Path) -> None:
+    check_before_start(loaded(tmp_path, "parsing.cpus_per_actor=9000"))
+    told = refusal(tmp_path, "preset=univse", "parsing.cpus_per_actor=9000")
+    assert told.startswith("parsing.actors: 1 with parsing.cpus_per_actor 9000 need 9000 CPUs, this machine has")

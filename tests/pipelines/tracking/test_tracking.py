@@ -71,6 +71,15 @@ class Outage:
         return call
 
 
+def test_a_database_on_another_machine_is_told(config: PipelineConfig, tmp_path: Path) -> None:
+    """MLflow would make an empty one here, and what a training logs would be nowhere."""
+    with PipelineRuns(config.experiment, FINGERPRINT) as runs, runs.parent as tracker:
+        elsewhere = replace(tracker.handle, uri=f"sqlite:///{tmp_path}/absent/mlflow.db")
+        with pytest.raises(TrackingError, match=r"the database .*/absent/mlflow\.db is not on .*: name a server"):
+            Tracker(elsewhere)
+    assert not (tmp_path / "absent").exists()
+
+
 @pytest.fixture
 def outage(monkeypatch: pytest.MonkeyPatch) -> Outage:
     return Outage(monkeypatch)

@@ -9,7 +9,7 @@ import pytest
 from pipelines.config import PipelineConfig, load_config
 from pipelines.runtime import ray_internals
 from pipelines.runtime.cluster import ClusterError
-from pipelines.training.capacity import require_room
+from pipelines.training.capacity import require_room, require_room_for_actor
 
 
 def config(*overrides: str) -> PipelineConfig:
@@ -61,6 +61,13 @@ def test_what_never_fits_is_refused(nodes: list[dict[str, Any]], settings: list[
         require_room(config(*settings).training)
 
 
+def test_an_actor_that_fits_on_no_machine_is_refused(nodes: list[dict[str, Any]]) -> None:
+    require_room_for_actor("features", 8, 4)
+    with pytest.raises(ClusterError, match=r"parsing: an actor with 64 CPUs and 0 GPUs fits on no machine .* 8 CPUs"):
+        require_room_for_actor("parsing", 64)
+
+
 def test_a_cluster_that_grows_is_not_judged(nodes: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_internals, "is_autoscaled", lambda: True)
     require_room(config("workers=1000").training)
+    require_room_for_actor("parsing", 64)

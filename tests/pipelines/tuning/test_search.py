@@ -127,6 +127,17 @@ def test_settings_replace_what_stood_there() -> None:
     assert config.model_dump(exclude={"loss", "model", "seed"}) == rest
 
 
+def test_what_follows_from_a_setting_follows_from_the_searched_one() -> None:
+    """A trial is bit for bit the training with the same settings."""
+    last, gpo = ({"model.text.pooling": {"name": name}} for name in ("last", "gpo"))
+    base = load_config(None, ["model.text.pooling={name: last}"])
+    assert base.model.text.start == "orthogonal_bias"
+    assert with_settings(base, gpo, base.seed) == load_config(None, ["model.text.pooling={name: gpo}"])
+    assert with_settings(base, {}, base.seed) == base == with_settings(load_config(None), last, base.seed)
+    given = load_config(None, ["model.text.start=bias"])
+    assert with_settings(given, gpo, given.seed).model.text.start == "bias"
+
+
 @pytest.mark.parametrize(
     ("overrides", "settings"),
     [
@@ -193,6 +204,12 @@ def test_a_search_is_another_if_its_trainings_or_its_winner_would_be(tmp_path: P
     base = [f"work_dir={tmp_path}"]
     changes = ([], ["evaluation.folds=2"], ["name=other"], ["registry.name=other"])
     assert len({search_dir(load_config(None, [*base, *change]), search()).path for change in changes}) == 4
+    vectors = tmp_path / "glove.txt"
+    vectors.write_text("a 1 2")
+    named = search(space={"model.text.word_vectors": {"values": [None, str(vectors)]}})
+    before = search_dir(load_config(None, base), named).path
+    vectors.write_text("a 1 3")
+    assert search_dir(load_config(None, base), named).path != before, "a file that a value names has other contents"
     same = load_config(None, [*base, f"tracking.uri=sqlite:///{tmp_path}/other.db"])
     assert search_dir(same, search()).path == search_dir(load_config(None, base), search()).path
 

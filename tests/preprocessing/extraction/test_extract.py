@@ -29,7 +29,9 @@ from preprocessing.extraction.identity import SplitSummary, image_stamps, summar
 from preprocessing.features.extractor import ExtractorError
 from preprocessing.features.images import ImageError, read_image_bytes
 from preprocessing.shards.reader import ShardReader
+from preprocessing.storage import s3
 from preprocessing.storage.base import Entry, LocalStorage
+from preprocessing.storage.mirror import Mirror
 
 
 class NumberExtractor:
@@ -318,3 +320,40 @@ def test_a_batch_for_which_memory_runs_out_is_named(tmp_path: Path, error: Excep
     records = [record(str(number)) for number in range(5)]
     with pytest.raises(ExtractorError, match=r"2 images from .*/2 on: lower features.batch_size"):
         extract_shard(spec(tmp_path, records), Short(), batch_size=2)
+
+
+def test_a_server_that_does_not_answer_is_no_fault_of_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What reads from S3 gives up by itself, later than an image may take."""
+
+    class Slow(NumberExtractor):
+        def load(self, uri: str) -> int:
+            time.sleep(0.5)
+            return super().load(uri)
+
+    records = (record("1", "a dog"), record("2", "a cat"))
+    here, far = (
+        ShardSpec(tmp_path / name / "shard-00000.tar", "ab", name, 0, records) for name in ("here", "s3://far")
+    )
+    for spec in (here, far):
+        spec.path.parent.mkdir(parents=True)
+    monkeypatch.setattr(s3, "patience", lambda: 60.0)
+    assert extract_shard(here, Slow(), 2, timeout=0.1).count == 0
+    assert extract_shard(far, Slow(), 2, timeout=0.1).count == 2
+
+
+def test_an_image_that_is_loaded_alone_is_marked_on_the_storage(tmp_path: Path) -> None:
+    """The process may die of it, on another machine than that of the driver."""
+    mirror, marked = Mirror(tmp_path / "here", str(tmp_path / "storage")), []
+    path = mirror.root / "train" / "shard-00000.tar"
+    path.parent.mkdir(parents=True)
+    spec = ShardSpec(path, "ab", "/images", 0, (record("1", "a dog"), record("2", "a cat")), one_by_one=True)
+
+    class Looking(NumberExtractor):
+        def load(self, uri: str) -> int:
+            marked.append((mirror.read(spec.marker), spec.marker.read_bytes()))
+            return super().load(uri)
+
+    assert extract_shard(spec, Looking(), 2, mirror=mirror).count == 2
+    assert marked == [(uri, uri) for uri in (os.fsencode(each.image_uri) for each in spec.records)]
+    assert mirror.read(spec.marker) is None
+    assert not spec.marker.exists()

@@ -55,6 +55,25 @@ def test_frames_are_the_middles_of_equal_parts(container: str, codec: str) -> No
     assert {picture.mode for picture in short} == {"RGB"}
 
 
+def test_frames_that_a_cut_has_left_do_not_count() -> None:
+    """As `ffmpeg -ss 1 -c copy` cuts: pictures before the cut stay, for others to be decoded by, and are not shown."""
+    data, cut = io.BytesIO(encoded(30, "mp4", "libx264")), io.BytesIO()
+    with av.open(data) as whole, av.open(cut, "w", format="mp4", options={"avoid_negative_ts": "0"}) as output:
+        stream = output.add_stream_from_template(whole.streams.video[0])
+        for packet in whole.demux(video=0):
+            if packet.size:
+                packet.pts, packet.dts = (time - int(1 / packet.time_base) for time in (packet.pts, packet.dts))
+                packet.stream = stream
+                output.mux(packet)
+    with av.open(io.BytesIO(cut.getvalue())) as shown:
+        expected = len(list(shown.decode(video=0)))
+    assert expected < 30
+    found = numbers(decode_frames(cut.getvalue(), 2))
+    first = 30 - expected
+    assert nearest(found, [first + expected // 4, first + 3 * expected // 4])
+    assert len(decode_frames(cut.getvalue(), 12)) == 12
+
+
 def test_a_video_filmed_lying_on_its_side_is_turned() -> None:
     """The matrix of an MP4's track header: x' = -y, y' = x is a quarter turn clockwise on the screen."""
     one, minus_one, w = 0x00010000.to_bytes(4), (-0x00010000).to_bytes(4, signed=True), 0x40000000.to_bytes(4)

@@ -270,3 +270,20 @@ def test_a_shard_that_arrives_while_room_is_measured_counts(
     with small._reserved(arriving, 100):
         small.make_room()
     assert names(small.root) == {"stage-1/shard-00000.tar"}
+
+
+def test_what_a_killed_process_has_left_gives_way_to_what_another_machine_has_made(here: Mirror, there: Mirror) -> None:
+    """Sidecars have one size, as digests have; where both have the same, or the storage has none, shards stay."""
+    made = {name: [f"stage/{name}.{kind}" for kind in ("json", "parquet", "tar")] for name in ("one", "same", "new")}
+    for name, files in made.items():
+        for file in files:
+            write(here.root / file, b"a")
+            if name != "new":
+                there.push(write(there.root / file, b"b" if name == "one" else b"a"))
+    shards = [here.root / f"stage/{name}.tar" for name in made]
+    Mirror(here.root, None).drop_leftovers(shards)
+    assert names(here.root) == {file for files in made.values() for file in files}
+    here.drop_leftovers(shards)
+    assert names(here.root) == {*made["same"], *made["new"]}
+    here.pull(here.root / "stage")
+    assert {(here.root / file).read_bytes() for file in made["one"]} == {b"b"}

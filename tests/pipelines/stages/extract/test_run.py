@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from preprocessing.features import build_extractor
 from preprocessing.features.images import ImageError, load_image
 from preprocessing.shards.index import read_index
 from preprocessing.shards.reader import ShardReader
+from preprocessing.storage.mirror import Mirror
 from vse_core import hub
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -209,12 +211,19 @@ def test_a_limit_of_pixels_that_is_set_is_part_of_the_identity(tmp_path: Path) -
         loaded(tmp_path, "features={extractor: precomputed, max_pixels: 9}")
 
 
-def test_an_image_that_kills_the_process_is_skipped(tmp_path: Path) -> None:
-    """After two deaths the shard is made image by image, so that the third says at which one."""
-    spec = ShardSpec(tmp_path / "shard-00000.tar", "ab" * 32, "/images", 0, ())
-    assert extract_run.retry_after_crash(spec, 1) == spec
-    alone = extract_run.retry_after_crash(spec, 2)
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_an_image_that_kills_the_process_is_skipped(tmp_path: Path, is_elsewhere: bool) -> None:
+    """After two deaths the shard is made image by image, so that the third says at which one, on whatever machine."""
+    storage = str(tmp_path / "storage") if is_elsewhere else None
+    here, there = (Mirror(tmp_path / name, storage) for name in ("here", "there" if is_elsewhere else "here"))
+    spec, other = (ShardSpec(each.root / "x" / "shard-00000.tar", "ab" * 32, "", 0, ()) for each in (here, there))
+    retry = partial(extract_run.retry_after_crash, here)
+    assert retry(spec, 1) == spec
+    alone = retry(spec, 2)
     assert alone == replace(spec, one_by_one=True)
-    spec.marker.write_bytes(b"/images/3")
-    assert extract_run.retry_after_crash(alone, 3) == replace(alone, crashed=("/images/3",))
-    assert extract_run.retry_after_crash(alone, 4) is None
+    other.path.parent.mkdir(parents=True)
+
+    other.marker.write_bytes(b"/images/3")
+    there.push(other.marker)
+    assert retry(alone, 3) == replace(alone, crashed=("/images/3",))
+    assert retry(alone, 4) is None

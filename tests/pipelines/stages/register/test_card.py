@@ -42,14 +42,14 @@ def test_data_are_those_of_the_manifests() -> None:
     manifests = {
         split: {
             "counts": {"images": images, "captions": captions},
-            "skipped": [{"reason": "truncated"}] * skipped,
+            "skipped": [{"reason": "truncated"}] * skipped + [{"reason": "empty", "caption_id": "7"}],
             "fingerprint": split[0] * 64,
         }
         for split, (images, captions, skipped) in {"train": (1600, 8000, 2), "dev": (500, 2500, 0)}.items()
     }
     lines = model_card.data_table(load_config(None).dataset, "grid", manifests)
-    assert "| `train` (training) | 1,600 | 8,000 | 2 | `tttttttttttttttt` |" in lines
-    assert "| `dev` (selection and metrics) | 500 | 2,500 | 0 | `dddddddddddddddd` |" in lines
+    assert "| `train` (training) | 1,600 | 8,000 | 2 | 1 | `tttttttttttttttt` |" in lines
+    assert "| `dev` (selection and metrics) | 500 | 2,500 | 0 | 1 | `dddddddddddddddd` |" in lines
 
 
 def test_training_is_that_of_the_manifest() -> None:
