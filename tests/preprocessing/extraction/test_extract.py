@@ -330,15 +330,13 @@ def test_a_server_that_does_not_answer_is_no_fault_of_an_image(tmp_path: Path, m
             time.sleep(0.5)
             return super().load(uri)
 
-    records = (record("1", "a dog"), record("2", "a cat"))
-    here, far = (
-        ShardSpec(tmp_path / name / "shard-00000.tar", "ab", name, 0, records) for name in ("here", "s3://far")
-    )
-    for spec in (here, far):
-        spec.path.parent.mkdir(parents=True)
+    def of(root: str) -> ShardSpec:
+        records = [Record(name, f"{root}/{name}", "train", (Caption(name, "a dog"),)) for name in "12"]
+        return ShardSpec(tmp_path / "shard-00000.tar", "ab", "", 0, records)
+
     monkeypatch.setattr(s3, "patience", lambda: 60.0)
-    assert extract_shard(here, Slow(), 2, timeout=0.1).count == 0
-    assert extract_shard(far, Slow(), 2, timeout=0.1).count == 2
+    assert extract_shard(of("/images"), Slow(), 2, timeout=0.1).count == 0
+    assert extract_shard(of("s3://far"), Slow(), 2, timeout=0.1).count == 2
 
 
 def test_an_image_that_is_loaded_alone_is_marked_on_the_storage(tmp_path: Path) -> None:

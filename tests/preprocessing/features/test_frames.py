@@ -132,4 +132,4 @@ def test_a_frame_is_the_average_of_its_cells(tmp_path: Path) -> None:
         (cells,) = arrays(grid, [grid.load(str(tmp_path / "frame.png"))])
         np.testing.assert_allclose(row, cells.astype(np.float32).mean(0), rtol=4e-3, atol=2e-3)
     assert extractor.name == "frames"
-    assert extractor.identity() == {**grid.identity(), "extractor": "frames", "frames": 3}
+    assert extractor.identity() == {**grid.identity(), "extractor": "frames", "version": 2, "frames": 3}
