@@ -41,7 +41,10 @@ class FeatureSettings(Strict):
     actors: Int = Field(1, gt=0, description="extraction processes; each loads the network once")
     cpus_per_actor: Cpus = Field(1, description="CPU cores reserved for, and threads used by, an actor")
     gpus_per_actor: Gpus = Field(0, description="GPUs reserved for an actor; 0 computes on the CPU")
-    image_timeout: Seconds = Field(60, description="seconds to load and decode an image; then it is skipped")
+    image_timeout: Seconds = Field(
+        60,
+        description="seconds to load and decode an image; then it is skipped (on S3 after its own attempts)",
+    )
     max_skipped: Float = Field(0.5, ge=0, le=1, description="share of a split's images that may be skipped")
 
     def options(self) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -40,11 +39,11 @@ _UNREAD = (".heic", ".heif")
 IMAGE = "image"
 # Bytes that Arrow reads at once: a row must not be longer.
 _BLOCK = 1 << 25
-# Codes in columns that Arrow takes for numbers: a zero before other digits, hexadecimal digits, a plus sign, or more
-# digits than a double tells apart.
-_CODES = {pa.types.is_integer: r"^\s*-?0[\dxX]", pa.types.is_floating: r"^\s*(\+|-?(0\d|\d{17,}\s*$))"}
+# Codes in columns that Arrow takes for numbers: a zero before other digits, hexadecimal digits, a plus sign
+# (telephones), or more digits than a double tells apart.
+_CODES = {pa.types.is_integer: r"^\s*-?0[\dxX]", pa.types.is_floating: r"^\s*(\+\d{7,}\s*$|-?(0\d|\d{17,}\s*$))"}
 # The end of a time that says its zone.
-_ZONE = re.compile(r"\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d(:?\d\d)?)$")
+_ZONE = r"[T ]\d\d(:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d(:?\d\d)?)$"
 _JSON = pyarrow.json.ReadOptions(block_size=_BLOCK)
 
 
@@ -205,12 +204,15 @@ def _read_json(address: str, image: str, others: Sequence[str]) -> tuple[pa.Tabl
 
 
 def _with_zones(address: str, table: pa.Table) -> pa.Table:
-    """Return a table of JSON lines whose times are in UTC if the file says their zone: Arrow forgets that it did."""
+    """Return a table of JSON lines whose columns of times are in UTC if the file says a zone: Arrow forgets that."""
     times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
-    if times:
-        with open_table(address) as file:
-            zoned = {name for _, row in json_rows(address, file) for name in times if _ZONE.search(str(row.get(name)))}
-        for name in zoned:
+    if not times:
+        return table
+    as_written = pyarrow.json.ParseOptions(pa.schema([(name, pa.string()) for name in times]), False, "ignore")
+    with open_table(address) as file:
+        written = pyarrow.json.read_json(file, _JSON, as_written)
+    for name in times:
+        if pc.any(pc.match_substring_regex(written[name], _ZONE)).as_py():
             in_utc = pc.assume_timezone(table[name], "UTC")
             table = table.set_column(table.column_names.index(name), name, in_utc)
     return table
@@ -219,10 +221,10 @@ def _with_zones(address: str, table: pa.Table) -> pa.Table:
 def _listed(folder: str) -> list[Entry]:
     try:
         return list(open_storage(folder).list())
-    except PermissionError as error:
+    except OSError as error:
         raise StageError(
-            f"--images {folder}: {error.filename} may not be read, and its images would seem to be gone: give the "
-            "permission, or move it out"
+            f"--images {folder}: {error.filename} cannot be read ({error.strerror}), and its images would seem to be "
+            "gone: make it readable, or move it out"
         ) from error
 
 

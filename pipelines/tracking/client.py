@@ -56,12 +56,17 @@ def connect(uri: str) -> MlflowClient:
 
 def require_database(uri: str) -> None:
     """Raise TrackingError if a run's database is a file that is not on this machine: MLflow would make an empty one."""
-    path = Path(SecretAddress(uri).reveal().removeprefix(_SQLITE))
+    path = _file_of(SecretAddress(uri).reveal())
     if uri.startswith(_SQLITE) and not path.is_file():
         raise TrackingError(
             f"tracking.uri: the database {path} is not on {socket.gethostname()}, which works for this run: name a "
             "server that all machines reach, or a database in a folder that they share"
         )
+
+
+def _file_of(address: str) -> Path:
+    """Return the file of a database, whose address may end in options, after a question mark."""
+    return Path(address.removeprefix(_SQLITE).partition("?")[0])
 
 
 @contextlib.contextmanager
@@ -70,7 +75,7 @@ def _database_ready(address: str) -> Iterator[None]:
     if not address.startswith(_SQLITE):
         yield
         return
-    path = Path(address.removeprefix(_SQLITE))
+    path = _file_of(address)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(_SETUP_LOCK), fcntl.LOCK_EX):
         if path.exists():

@@ -92,7 +92,9 @@ def left_out_pairs(path: Path | None, reader: ShardReader) -> set[Pair]:
 
     StageError if it names none of them, or another caption by the ids of one: it belongs to other data.
     """
-    named = set() if path is None else named_pairs(path, reader)
+    if path is None:
+        return set()
+    named = named_pairs(path, reader)
     left_out = named.intersection(pairs_of(reader))
     if named and not left_out:
         raise StageError(

@@ -13,7 +13,7 @@ from pipelines.runtime import cluster
 from pipelines.runtime.cli import console, file_or_packaged, make_parser
 from pipelines.runtime.lock import exclusive
 from pipelines.runtime.outputs import record_outputs
-from pipelines.runtime.stage import StageDir, StageError, check_output, fingerprint, used_folders
+from pipelines.runtime.stage import StageDir, StageError, check_output, content_digest, fingerprint, used_folders
 from pipelines.stages.preflight import check_before_start
 from pipelines.stages.runner import plan_stages, run_stages
 from pipelines.stages.train.plan import model_content
@@ -113,6 +113,8 @@ def _read_by(config: PipelineConfig) -> str:
         for key in settings.files
         if content[side][key] != given[side][key]
     }
+    initial, left_out = config.training.initial, config.training.leave_out
+    files |= {str(path): content_digest(path) for path in (initial, left_out) if path is not None and path.exists()}
     return fingerprint([files, sources(config.model, config.loss)])
 
 

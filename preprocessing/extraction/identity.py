@@ -16,7 +16,6 @@ from preprocessing.storage.opening import open_storage
 
 Stamp = tuple[int, str | int]
 ImageStamps = Callable[[list[str]], list[Stamp | None]]
-Entry = tuple[str, str, Stamp | None, list[tuple[str, str]]]
 
 _AT_ONCE = 1024
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
@@ -27,6 +26,8 @@ _INSIDE_A_FILE = re.compile(r"\.npy#|\.hdf5#|\.tar#")
 class SplitSummary:
     """Digests and counts of a split; empty captions count. Records that are appended change only the last `shards`.
 
+    `records` are the digests of the same shards without the images' stamps (`records_digest`).
+
     A split of `archives` has a shard for each of them, and counts of 0: they are known when the archives are read.
     """
 
@@ -34,6 +35,7 @@ class SplitSummary:
     images: int
     captions: int
     shards: tuple[str, ...]
+    records: tuple[str, ...] = ()
     archives: tuple[Archive, ...] = ()
 
 
@@ -44,43 +46,54 @@ def summarize(dataset: Dataset, split: str, shard_size: int, stamps: ImageStamps
     """
     if isinstance(dataset, ArchivedDataset):
         archives = tuple(dataset.archives(split))
-        lines = [_to_json(archive.stamp).encode() + b"\n" for archive in archives]
+        lines = [_line(archive.stamp) for archive in archives]
         digests = [hashlib.sha256(each).hexdigest() for each in (b"".join(lines), *lines)]
-        return SplitSummary(digests[0], 0, 0, tuple(digests[1:]), archives)
-    digest, shard = hashlib.sha256(), hashlib.sha256()
-    shards: list[str] = []
+        return SplitSummary(digests[0], 0, 0, tuple(digests[1:]), archives=archives)
+    digest, shard, records = hashlib.sha256(), hashlib.sha256(), hashlib.sha256()
+    shards: list[tuple[str, str]] = []
     images = captions = 0
-    for entry in entries(dataset.records(split), dataset.root, stamps or image_stamps(dataset)):
+    for entry in entries(dataset, split, stamps or image_stamps(dataset)):
         if images and images % shard_size == 0:
-            shards.append(shard.hexdigest())
-            shard = hashlib.sha256()
+            shards.append((shard.hexdigest(), records.hexdigest()))
+            shard, records = hashlib.sha256(), hashlib.sha256()
         line = _line(entry)
+        records.update(_line((*entry[:2], entry[3])))
         digest.update(line)
         shard.update(line)
         images += 1
         captions += len(entry[-1])
-    return SplitSummary(digest.hexdigest(), images, captions, (*shards, shard.hexdigest()) if images else ())
+    last = [(shard.hexdigest(), records.hexdigest())] if images else []
+    of_shards, of_records = zip(*shards, *last, strict=True) if images else ((), ())
+    return SplitSummary(digest.hexdigest(), images, captions, of_shards, of_records)
 
 
-def shard_digest(records: Iterable[Record], root: str, stamps: ImageStamps) -> str:
-    """Return the digest of one shard's records, as `summarize` gives it."""
-    return hashlib.sha256(b"".join(map(_line, entries(records, root, stamps)))).hexdigest()
+def records_digest(records: Iterable[Record], root: str) -> str:
+    """Return the digest of a shard's records: ids, captions, and the names of images, but not what these contain."""
+    digest = hashlib.sha256()
+    for record in records:
+        digest.update(_line((record.image_id, relative_uri(record.image_uri, root), _texts(record))))
+    return digest.hexdigest()
 
 
-def entries(records: Iterable[Record], root: str, stamps: ImageStamps) -> Iterator[Entry]:
+def entries(
+    dataset: Dataset, split: str, stamps: ImageStamps
+) -> Iterator[tuple[str, str, Stamp | None, list[tuple[str, str]]]]:
     """Yield the identity of each record: its id, its image relative to the root, a stamp of the image, and captions.
 
     Captions are pairs of caption id and text.
     """
-    remaining = iter(records)
-    while chunk := list(islice(remaining, _AT_ONCE)):
+    records = dataset.records(split)
+    while chunk := list(islice(records, _AT_ONCE)):
         for record, stamp in zip(chunk, stamps([record.image_uri for record in chunk]), strict=True):
-            texts = [(caption.caption_id, caption.text) for caption in record.captions]
-            yield record.image_id, relative_uri(record.image_uri, root), stamp, texts
+            yield record.image_id, relative_uri(record.image_uri, dataset.root), stamp, _texts(record)
 
 
-def _line(entry: Entry) -> bytes:
-    return _to_json(entry).encode() + b"\n"
+def _texts(record: Record) -> list[tuple[str, str]]:
+    return [(caption.caption_id, caption.text) for caption in record.captions]
+
+
+def _line(content: tuple[object, ...]) -> bytes:
+    return _to_json(content).encode() + b"\n"
 
 
 def relative_uri(uri: str, root: str) -> str:

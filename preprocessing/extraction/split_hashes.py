@@ -68,8 +68,7 @@ class DataManifest:
         if isinstance(dataset, ArchivedDataset):
             return cls(archives=_sorted(array("Q", [_number([*each.stamp]) for each in dataset.archives(split)])))
         images, captions, new_images = array("Q"), array("Q"), set()
-        found = entries(dataset.records(split), dataset.root, stamps or image_stamps(dataset))
-        for image_id, uri, stamp, texts in found:
+        for image_id, uri, stamp, texts in entries(dataset, split, stamps or image_stamps(dataset)):
             images.append(_number([image_id, uri, stamp]))
             captions.extend(_number([image_id, *text]) for text in texts)
             if before is not None and has_own_file(uri) and not _is_in(before.images, images[-1]):

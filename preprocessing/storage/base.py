@@ -49,7 +49,7 @@ class LocalStorage:
     def list(self, folder: str = "") -> Iterator[Entry]:
         """Yield the files of a folder at any depth, by name, but those being written, which begin with a dot.
 
-        PermissionError if a folder in it may not be read, but for a file system's own.
+        OSError if a folder in it cannot be read, but for one that is gone, hidden, or a file system's own.
         """
         walked = os.walk(self._folder / folder, onerror=_refuse)
         found = (Path(parent) / name for parent, _, names in walked for name in names if name[0] != ".")
@@ -84,8 +84,10 @@ class LocalStorage:
 
 
 def _refuse(error: OSError) -> None:
-    """Raise if a folder may not be read, whose files would seem to be gone."""
-    if isinstance(error, PermissionError) and Path(error.filename).name != "lost+found":
+    """Raise if a folder cannot be read, whose files would seem to be gone."""
+    name = Path(error.filename).name
+    is_others = isinstance(error, PermissionError) and (name == "lost+found" or name.startswith("."))
+    if not is_others and not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 
 

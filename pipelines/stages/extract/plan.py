@@ -20,7 +20,7 @@ from preprocessing.datasets import Dataset, DatasetError, build_dataset
 from preprocessing.datasets.record import ArchivedDataset
 from preprocessing.extraction.extract import FORMAT, ShardSpec, archive_specs, shard_specs
 from preprocessing.extraction.file_hashes import FileHashes
-from preprocessing.extraction.identity import SplitSummary, image_stamps, shard_digest, summarize
+from preprocessing.extraction.identity import SplitSummary, image_stamps, records_digest, summarize
 from preprocessing.shards.index import shard_path
 
 NAME = "extract"
@@ -84,7 +84,8 @@ class Split:
     def specs(self, shards: Collection[Path]) -> Iterator[ShardSpec]:
         """Yield the contents of shards to make, one at a time; actors read the records of archives.
 
-        Raises DatasetError if the data set has other records than when the run began, but for those appended since.
+        Raises DatasetError if a data set that is not in archives has other records than when the run began, but for
+        those appended since.
         """
         directory = self.directory.create()
         made_of, root = self.directory.fingerprint, self.dataset.root
@@ -97,18 +98,16 @@ class Split:
             yield from self._unchanged(shards, (spec for spec in specs if spec.path in shards))
 
     def _unchanged(self, shards: Collection[Path], specs: Iterator[ShardSpec]) -> Iterator[ShardSpec]:
-        with kept_hashes(self.directory.root, self.directory.mirror.is_read_only) as hashes:
-            stamps = image_stamps(self.dataset, hashes)
-            for path, digest in zip(self.shards, self.summary.shards, strict=True):
-                if path not in shards:
-                    continue
-                spec = next(specs, None)
-                if spec is None or shard_digest(spec.records, spec.root, stamps) != digest:
-                    raise DatasetError(
-                        f"the records of {self.name}, or their images, are others than when this run began: start it "
-                        "again once nothing changes them any more; the shards that still fit are kept"
-                    )
-                yield spec
+        for path, digest in zip(self.shards, self.summary.records, strict=True):
+            if path not in shards:
+                continue
+            spec = next(specs, None)
+            if spec is None or records_digest(spec.records, spec.root) != digest:
+                raise DatasetError(
+                    f"the records of {self.name} are others than when this run began: start it again once nothing "
+                    "changes them any more; the shards that still fit are kept"
+                )
+            yield spec
 
 
 def in_words(counts: Mapping[str, int], skipped: Iterable[Mapping[str, str]]) -> str:

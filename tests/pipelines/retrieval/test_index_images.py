@@ -342,14 +342,14 @@ def test_the_search_command_chooses_by_a_condition(
 
 def test_codes_in_a_csv_keep_what_tells_them_apart(bundle: Path, photos: Path) -> None:
     rows = [
-        "image,sku,serial,tweet,year,colour,phone",
-        "a.jpg,00123,12345678901234567890,1234567890123456789,2020,0x1F,+491511234567",
-        "b.png,123,12345678901234567891,1234567890123456788,2021,0x20,+491511234568",
+        "image,sku,serial,tweet,year,colour,phone,exposure",
+        "a.jpg,00123,12345678901234567890,1234567890123456789,2020,0x1F,+491511234567,+0.67",
+        "b.png,123,12345678901234567891,1234567890123456788,2021,0x20,+491511234568,-0.33",
     ]
     (photos / "table.csv").write_text("\n".join(rows))
     index("--model", str(bundle), "--images", str(photos / "table.csv"))
     codes = ("sku = '00123'", "serial = '12345678901234567890'", "colour = '0x1F'", "phone = '+491511234567'")
-    for condition in (*codes, "tweet = 1234567890123456789", "year < 2021"):
+    for condition in (*codes, "tweet = 1234567890123456789", "year < 2021", "exposure > 0"):
         assert found(condition) == ["a.jpg"]
 
 
@@ -509,23 +509,34 @@ def test_what_cannot_be_read_is_listed_and_what_is_hidden_is_not(bundle: Path, p
     assert "addresses of the web are not read; download it" in (gallery_folder("holiday") / "skipped.csv").read_text()
 
 
-def test_a_folder_that_may_not_be_read_is_an_error(
-    bundle: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("failing", "number", "is_told"),
+    [("inner", errno.EACCES, True), ("inner", errno.ESTALE, True), (".Trash-0", errno.EACCES, False)],
+)
+def test_a_folder_that_cannot_be_read_is_an_error(
+    bundle: Path,
+    photos: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    failing: str,
+    number: int,
+    is_told: bool,
 ) -> None:
-    """Its images would be removed from the gallery without a word; a file system's own folder has none."""
+    """Its images would be removed from the gallery without a word; of hidden folders none are taken."""
     scandir = os.scandir
 
     def refuse(folder: str | Path) -> Iterator[os.DirEntry[str]]:
-        if Path(folder).name in ("inner", "lost+found"):
-            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        if Path(folder).name == failing:
+            raise OSError(number, os.strerror(number), str(folder))
         return scandir(folder)
 
-    (photos / "lost+found").mkdir()
+    (photos / ".Trash-0").mkdir()
     assert index("--model", str(bundle), "--images", str(photos)) == 0
     with monkeypatch.context() as patch:
         patch.setattr(os, "scandir", refuse)
-        assert index() == 1
-    assert f"{photos / 'inner'} may not be read, and its images would seem to be gone" in capsys.readouterr().err
+        assert index() == is_told
+    told = f"{photos / failing} cannot be read ({os.strerror(number)}), and its images would seem to be gone"
+    assert (told in capsys.readouterr().err) == is_told
     assert "inner/c.png" in ids(holiday())
 
 

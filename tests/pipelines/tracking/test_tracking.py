@@ -77,6 +77,7 @@ def test_a_database_on_another_machine_is_told(config: PipelineConfig, tmp_path:
         elsewhere = replace(tracker.handle, uri=f"sqlite:///{tmp_path}/absent/mlflow.db")
         with pytest.raises(TrackingError, match=r"the database .*/absent/mlflow\.db is not on .*: name a server"):
             Tracker(elsewhere)
+        Tracker(replace(tracker.handle, uri=f"{tracker.handle.uri}?timeout=60"))
     assert not (tmp_path / "absent").exists()
 
 

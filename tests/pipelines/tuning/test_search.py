@@ -210,6 +210,12 @@ def test_a_search_is_another_if_its_trainings_or_its_winner_would_be(tmp_path: P
     before = search_dir(load_config(None, base), named).path
     vectors.write_text("a 1 3")
     assert search_dir(load_config(None, base), named).path != before, "a file that a value names has other contents"
+    left_out = tmp_path / "out.csv"
+    left_out.write_text("image_id,caption_id\na,b\n")
+    named = search(space={"training.leave_out": {"values": [None, str(left_out)]}})
+    before = search_dir(load_config(None, base), named).path
+    left_out.write_text("image_id,caption_id\na,c\n")
+    assert search_dir(load_config(None, base), named).path != before
     same = load_config(None, [*base, f"tracking.uri=sqlite:///{tmp_path}/other.db"])
     assert search_dir(same, search()).path == search_dir(load_config(None, base), search()).path
 

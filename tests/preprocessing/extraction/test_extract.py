@@ -229,9 +229,13 @@ def test_a_summary_counts_and_identifies(tmp_path: Path) -> None:
     absent = Record("1", str(tmp_path / "1"), "train", ())
     summary = summarize(ListDataset([present, absent], root=str(tmp_path)), "train", 10)
     lines = [["0", "0", [5, xxhash.xxh3_128(b"12345").hexdigest()], [["0#0", "á"], ["0#1", ""]]], ["1", "1", None, []]]
-    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    assert summary == SplitSummary(digest, 2, 2, (digest,))
+    unstamped = [[*line[:2], line[3]] for line in lines]
+    digest, of_records = (
+        hashlib.sha256("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in each).encode()).hexdigest()
+        for each in (lines, unstamped)
+    )
+    assert summary == SplitSummary(digest, 2, 2, (digest,), (of_records,))
+    assert identity.records_digest([present, absent], str(tmp_path)) == of_records
 
 
 def test_objects_are_listed_once_for_all_splits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +245,7 @@ def test_objects_are_listed_once_for_all_splits(monkeypatch: pytest.MonkeyPatch)
     dataset = ListDataset(records, root="s3://photos/all")
     stamps = image_stamps(dataset)
     for _ in range(2):
-        assert [entry[2] for entry in identity.entries(records, dataset.root, stamps)] == [(5, "etag"), None]
+        assert [entry[2] for entry in identity.entries(dataset, "train", stamps)] == [(5, "etag"), None]
     storage.list.assert_called_once_with()
 
 

@@ -139,12 +139,8 @@ def test_a_table_rewritten_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     assert texts() == captions
     for others in (["a dog", "a cat", "a pig", *captions[3:]], captions[:4], captions[1:]):
         write_table(table, others)
-        with pytest.raises(DatasetError, match="the records of train, or their images, are others than when this run"):
+        with pytest.raises(DatasetError, match="the records of train are others than when this run began"):
             texts()
-    write_table(table, captions)
-    Image.new("RGB", (9, 9)).save(images / "4.png")
-    with pytest.raises(DatasetError, match="or their images"):
-        texts()
 
 
 BUTD = (
