@@ -187,8 +187,15 @@ def _with_codes(address: str, table: pa.Table, others: Sequence[str]) -> pa.Tabl
 
 def _read_json(address: str, image: str, others: Sequence[str]) -> tuple[pa.Table, list[str]]:
     """Read JSON lines at once, or column by column, without `others`, if Arrow refuses a value of any column."""
-    with suppress(pa.ArrowInvalid), open_table(address) as file:
-        return _with_zones(address, pyarrow.json.read_json(file, _JSON)), []
+    with suppress(pa.ArrowInvalid):
+        with open_table(address) as file:
+            table = pyarrow.json.read_json(file, _JSON)
+        if not (times := _times(table)):
+            return table, []
+        as_texts = pa.schema([(name, pa.string()) for name in times])
+        with open_table(address) as file:
+            written = pyarrow.json.read_json(file, _JSON, pyarrow.json.ParseOptions(as_texts, False, "ignore"))
+        return _with_zones(table, written), []
     with open_table(address) as file:
         rows = [{name: row[name] for name in row if name not in others} for _, row in json_rows(address, file)]
     names = [str(row.pop(image, None) or "") for row in rows]
@@ -200,18 +207,18 @@ def _read_json(address: str, image: str, others: Sequence[str]) -> tuple[pa.Tabl
             columns[name] = pyarrow.json.read_json(io.BytesIO(lines.encode()), _JSON)[name]
         except pa.ArrowInvalid:
             untyped.append(name)
-    return _with_zones(address, pa.table(columns)), untyped
+    table = pa.table(columns)
+    written = {name: pa.array([row.get(name) for row in rows], pa.string()) for name in _times(table)}
+    return _with_zones(table, pa.table(written)), untyped
 
 
-def _with_zones(address: str, table: pa.Table) -> pa.Table:
-    """Return a table of JSON lines whose columns of times are in UTC if the file says a zone: Arrow forgets that."""
-    times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
-    if not times:
-        return table
-    as_written = pyarrow.json.ParseOptions(pa.schema([(name, pa.string()) for name in times]), False, "ignore")
-    with open_table(address) as file:
-        written = pyarrow.json.read_json(file, _JSON, as_written)
-    for name in times:
+def _times(table: pa.Table) -> list[str]:
+    return [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+
+
+def _with_zones(table: pa.Table, written: pa.Table) -> pa.Table:
+    """Return a table whose columns of times are in UTC if they were written with a zone: Arrow forgets that."""
+    for name in _times(table):
         if pc.any(pc.match_substring_regex(written[name], _ZONE)).as_py():
             in_utc = pc.assume_timezone(table[name], "UTC")
             table = table.set_column(table.column_names.index(name), name, in_utc)
