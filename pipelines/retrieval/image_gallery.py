@@ -23,7 +23,7 @@ from pipelines.retrieval.correction import Correction
 from pipelines.retrieval.faiss_index import Facts, GalleryIndex
 from pipelines.retrieval.gallery import METADATA, Biases, Gallery, GalleryError, read_columns
 from pipelines.retrieval.gallery_storage import STATE, THUMBNAILS, content_of, mirror_of, publish_state, refresh
-from pipelines.retrieval.image_files import ImageFile
+from pipelines.retrieval.image_files import ImageFile, rows_of
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import content_digest, fingerprint
 from preprocessing.datasets.record import Record
@@ -102,8 +102,8 @@ def publish(
 ) -> Facts:
     """Write the next numbered folder, make it the current one, and remove what it replaces, if not its thumbnails.
 
-    They stay for one update more, if the rows that it replaces are given as `before`. `metadata` has a row for each one
-    of the table. Raises GalleryError if the gallery cannot be compressed.
+    They stay for one update more, if the rows that it replaces are given as `before`. `metadata` has a row for each
+    image, and may have others. Raises GalleryError if the gallery cannot be compressed.
     """
     number = int((state["current"] or "0").partition("-")[0]) + 1
     directory = folder / ".making"
@@ -114,7 +114,7 @@ def publish(
     index = GalleryIndex.build(gallery.images_BKD, gallery.texts_CD, gallery.biases, compression, bank)
     index.save(directory, _origin(state, directory))
     if metadata is not None:
-        write_table(directory / METADATA, metadata)
+        write_table(directory / METADATA, rows_of(metadata, table["image_id"]))
     write_digests(directory, TABLE, *([METADATA] if metadata is not None else []))
     current = f"{number:06d}-{file_digest(directory / DIGESTS)[:8]}"
     shutil.rmtree(folder / current, ignore_errors=True)

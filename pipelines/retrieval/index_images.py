@@ -101,8 +101,7 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
             raise StageError(f"none of the {len(files):,} images can be embedded{listed}")
         rows = rows.take(pc.sort_indices(rows["image_id"]))
         try:
-            columns = metadata and rows_of(metadata, rows["image_id"])
-            facts = image_gallery.publish(folder, state, rows, published, columns, bank)
+            facts = image_gallery.publish(folder, state, rows, published, metadata, bank)
         except GalleryError as error:
             raise StageError(f"{folder.name}: {error}") from error
         embedded = sum(table.num_rows for table in tables)

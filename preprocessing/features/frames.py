@@ -102,7 +102,7 @@ def _count_frames(data: bytes, max_pixels: int) -> int:
                 continue
             if packet.is_corrupt:
                 raise ImageError("damaged video: a packet is corrupt or cut short")
-            if packet.is_discard:  # a cut without encoding anew has left it, for others to be decoded by
+            if packet.is_discard:  # not shown: others are decoded by it
                 hidden += 1
             else:
                 count += 1

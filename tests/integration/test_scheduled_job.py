@@ -92,6 +92,7 @@ def write_config(path: Path) -> None:
     del config["storage"], config["tracking"]
     config["dataset"] = {"images": {"train": 60, "dev": 20}}
     config["model"] = {"embed_dim": 32, "text": {"word_dim": 16}}
+    config["features"] |= {"gpus_per_actor": 0, "cpus_per_actor": 1}
     config["training"] |= {"gpus_per_worker": 0, "epochs": 2, "batch_size": 32}
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
 
