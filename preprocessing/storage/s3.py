@@ -72,7 +72,8 @@ def client() -> Any:
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
-    made = boto3.client("s3", config=settings)
+    # Of a session of its own: threads may ask at once, for which boto3's default one is not made.
+    made = boto3.Session().client("s3", config=settings)
     listed = made.meta.service_model.operation_model("ListObjectsV2").output_shape.members["Contents"].member.members
     # What botocore reads of each object besides, its time above all, takes six sevenths of the time of a listing.
     for name in listed.keys() - {"Key", "Size", "ETag"}:
