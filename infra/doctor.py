@@ -19,7 +19,7 @@ from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.runtime import cluster, ray_internals
 from pipelines.runtime.cli import config_parser, guarded, say
 from pipelines.stages.preflight import check_tracking
-from pipelines.tracking.client import TrackingError, connect, outages, reason_of
+from pipelines.tracking.client import TrackingError, connect, database_of, outages, reason_of
 
 _NODE_SECONDS = 120.0
 
@@ -111,10 +111,10 @@ def _tracking(uri: str, machines: int) -> Finding:
     server = "infra/mlflow/compose.yaml starts a server"
     try:
         check_tracking(uri)
-        if uri.startswith("sqlite:"):
+        if (database := database_of(uri)) is not None:
             if machines > 1:
                 return Finding("MLflow", f"{uri} is a file, and there are {machines} machines", server)
-            if not Path(uri.removeprefix("sqlite:///")).is_file():
+            if not database.is_file():
                 return Finding("MLflow", f"{uri} does not exist yet; the first run creates it")
         connect(uri).search_experiments(max_results=1)
     except (ConfigError, TrackingError) as error:

@@ -18,7 +18,7 @@ from pipelines.inference.image_inputs import misfit
 from pipelines.inference.text_embedder import TextEmbedder
 from pipelines.kinds import saved_kind
 from pipelines.registry.models import tags_of
-from pipelines.retrieval.gallery import records_of
+from pipelines.retrieval.gallery import drawn_records, records_of
 from pipelines.retrieval.hits import Hit, SheetRow, contact_sheet
 from pipelines.runtime.cli import say
 from pipelines.runtime.stage import Plans, StageDir, StageError, StageReport, check_outputs, fingerprint, used_folders
@@ -65,11 +65,9 @@ class PairJudge:
     """
 
     def __init__(self, config: PipelineConfig, shards: Mapping[str, Path], model: Path, loss: float) -> None:
-        require_features(config.features.member, model)
-        if not saved_kind(model).has_embeddings:
-            raise StageError(f"{NAME}: {saved_kind(model).title}'s model has no embeddings to compare pairs by")
+        _require_judge(config, model)
         self._texts = TextEmbedder(load_model(model, default_device()), model)
-        self._root = build_dataset(config.dataset.format, **config.dataset.options()).root
+        self._dataset = config.dataset
         train, good = (
             split_reader(config.mirror, shards[split], config.features.member)
             for split in (config.dataset.train_split, config.dataset.eval_split)
@@ -81,7 +79,8 @@ class PairJudge:
 
     def judge(self, images: Sequence[int], left_out: Set[Pair] = frozenset()) -> list[AuditedPair]:
         """Judge the pairs of some images of the training split, in their order; an image by those not `left_out`."""
-        records = list(records_of(self.reader, self._root, images))
+        root = build_dataset(self._dataset.format, **self._dataset.options()).root
+        records = list(drawn_records(records_of(self.reader, root, images), self._dataset))
         pairs = [(record, caption) for record in records for caption in record.captions]
         texts = [caption.text for _, caption in pairs]
         similarities_C, counts_B = pair_similarities(self._texts, self.reader, images, texts)
@@ -92,12 +91,19 @@ class PairJudge:
         return [AuditedPair(*pair, *values) for pair, values in zip(pairs, found, strict=True)]
 
 
+def _require_judge(config: PipelineConfig, model: Path) -> None:
+    require_features(config.features.member, model)
+    if not saved_kind(model).has_embeddings:
+        raise StageError(f"{NAME}: {saved_kind(model).title}'s model has no embeddings to compare pairs by")
+
+
 def audit_by_model(named: NamedModel, loss: float) -> StageReport:
     """Audit the pairs of the training split that a model was not trained on, once.
 
     Raises StageError if it was trained on all of them, or does not fit the data. What a model without a record of its
     pairs has seen is known only if it is this very data.
     """
+    _require_judge(named.config, named.model)  # before features are extracted
     plans = run_stages(named.config, ["extract"])
     name, _, version = named.reference.partition("/")
     is_version = version.isdigit() and not Path(named.reference).is_dir()

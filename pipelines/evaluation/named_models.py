@@ -110,11 +110,12 @@ def measure_model(named: NamedModel) -> Rsum:
 def require_same_settings(models: Sequence[NamedModel], *keys: str) -> None:
     """Raise StageError with the first key of `evaluation` that differs between models."""
     for key in keys:
-        values = list(dict.fromkeys(getattr(named.config.evaluation, key) for named in models))
-        if len(values) > 1:
-            raise StageError(
-                f"{NAME}: evaluation.{key} differs between the configurations: {values[0]} and {values[1]}; make it one"
-            )
+        first, *others = (getattr(named.config.evaluation, key) for named in models)
+        for other in others:
+            if other != first:
+                raise StageError(
+                    f"{NAME}: evaluation.{key} differs between the configurations: {first} and {other}; make it one"
+                )
 
 
 def require_same_items(models: Sequence[NamedModel]) -> None:

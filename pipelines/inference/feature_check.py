@@ -24,6 +24,6 @@ def require_features(feature: str, model: Path) -> None:
     if trained_on != feature:
         raise StageError(
             f"{model}: this model was trained on the features {trained_on!r}, and the configuration gives it "
-            f"{feature!r}: name a configuration of its features after the model (--model MODEL FILE), or, to retrain "
-            "on other features, a model of its own (registry.name)"
+            f"{feature!r}: name the configuration of its own features, or, to retrain on other features, a model of "
+            "its own (registry.name)"
         )

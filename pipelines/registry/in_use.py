@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from pipelines.registry.models import database_of
 from pipelines.schema.fields import default_work_dir
+from pipelines.tracking.client import database_of
 from preprocessing.storage.atomic import locked
 from preprocessing.storage.mirror import lock_file
 

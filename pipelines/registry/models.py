@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from pipelines.runtime.cli import console
 from pipelines.runtime.stage import StageError
 from pipelines.schema.weights import PRETRAINED
-from pipelines.tracking.client import connect, named_outages
+from pipelines.tracking.client import connect, database_of, named_outages
 from pipelines.tracking.mlflow_internals import read_versions
 from preprocessing.storage.redaction import SecretAddress
 from vse_core.digests import DIGESTS, check_bundle
@@ -158,12 +158,6 @@ def registry_client(tracking_uri: str) -> MlflowClient:
             "(VSE_WORK_DIR) or MLflow's address (--tracking-uri)"
         )
     return connect(tracking_uri)
-
-
-def database_of(tracking_uri: str) -> Path | None:
-    """Return the file of a database on this machine; None for a server."""
-    path = tracking_uri.removeprefix("sqlite:///")
-    return None if path == tracking_uri else Path(path)
 
 
 def pin(reference: str, tracking_uri: str) -> str:

@@ -34,6 +34,15 @@ class Journal:
     def __init__(self, folder: Path, mirror: Mirror) -> None:
         self.folder, self._mirror = folder, mirror
 
+    def share(self) -> None:
+        """Copy what earlier starts have left on this machine to a storage that was named since, and has no status yet.
+
+        The status is not copied: this start writes its own.
+        """
+        if not self._mirror.has(self.folder / STATUS):
+            files = [path for path in self.folder.rglob("*") if path.is_file() and path.name != STATUS]
+            self._mirror.push_missing(self.folder, [path.relative_to(self.folder).as_posix() for path in files])
+
     def last(self) -> dict[str, Any] | None:
         """Return the record of the last finished retraining; None if there is none."""
         return self._read(self.folder / LAST)

@@ -46,6 +46,7 @@ def retrain(config: PipelineConfig) -> str:
     journal = _journal(config)
     with exclusive(config.mirror, journal.folder):
         try:
+            journal.share()
             text = _retrain(config, journal)
         except BusyError as error:  # another command is at a stage of it: nothing has failed, and --wait tries again
             journal.status("interrupted", reason=redacted(str(error)))

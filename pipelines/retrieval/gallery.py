@@ -243,21 +243,24 @@ def with_columns(gallery: Gallery, dataset: Dataset) -> Gallery:
 
 
 def with_photographs(gallery: Gallery, dataset: Dataset) -> Gallery:
-    """Return a gallery of published features with the addresses of photographs, to be drawn; others as they are.
+    """Return a gallery to be drawn; raises as `drawn_records`."""
+    return replace(gallery, records=tuple(drawn_records(gallery.records, dataset)))
+
+
+def drawn_records(records: Iterable[Record], dataset: Dataset) -> Iterable[Record]:
+    """Yield records of published features with the addresses of photographs, to be drawn; others as they are.
 
     Raises DatasetError if the file of names cannot be read, or leads out of the folder.
     """
     if dataset.format != "precomputed" or dataset.images is None:
-        return gallery
+        yield from records
+        return
     folder, file = dataset.images, dataset.names_file
     names = read_json_object(file)
-    records = [
-        replace(record, image_uri=image_path(folder, names[record.image_id], f"{file}, {record.image_id}"))
-        if record.image_id in names
-        else record
-        for record in gallery.records
-    ]
-    return replace(gallery, records=tuple(records))
+    for record in records:
+        name = names.get(record.image_id)
+        uri = image_path(folder, name, f"{file}, {record.image_id}") if name is not None else record.image_uri
+        yield replace(record, image_uri=uri)
 
 
 def _embeddings(embedded: Images | Texts) -> Tensor:

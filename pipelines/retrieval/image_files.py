@@ -145,14 +145,27 @@ def _as_stored(table: pa.Table) -> pa.Table:
 
 
 def _read(address: str, image: str, others: Sequence[str]) -> tuple[pa.Table, list[str]]:
-    """Return a table, and the names of the columns of JSON lines that it lacks because they have no type."""
+    """Return a table, and the names of the columns that it lacks: of JSON without a type, of Parquet unreadable."""
     name = address.lower().removesuffix(".gz")
     if name.endswith(".jsonl"):
         return _read_json(address, image, others)
     if name.endswith(".parquet"):
         with open_table(address) as file:
-            return pyarrow.parquet.ParquetFile(file).read(), []  # read_table refuses two columns of one name
+            return _read_parquet(pyarrow.parquet.ParquetFile(file), image)  # read_table refuses two columns of one name
     return _with_codes(address, _read_csv(address, [image]), others), []
+
+
+def _read_parquet(file: pyarrow.parquet.ParquetFile, image: str) -> tuple[pa.Table, list[str]]:
+    """Read a table at once, or column by column if Arrow refuses one, as lists of a fixed size with a missing one."""
+    with suppress(pa.ArrowInvalid):
+        return file.read(), []
+    columns, unread = {image: file.read([image])[image]}, []
+    for name in dict.fromkeys(file.schema_arrow.names):
+        try:
+            columns[name] = file.read([name])[name]
+        except (pa.ArrowInvalid, KeyError):  # KeyError: of a name that several have
+            unread.append(name)
+    return pa.table(columns), unread
 
 
 def _read_csv(address: str, texts: Sequence[str], wanted: Sequence[str] = ()) -> pa.Table:
@@ -188,8 +201,9 @@ def _with_codes(address: str, table: pa.Table, others: Sequence[str]) -> pa.Tabl
 def _read_json(address: str, image: str, others: Sequence[str]) -> tuple[pa.Table, list[str]]:
     """Read JSON lines at once, or column by column, without `others`, if Arrow refuses a value of any column."""
     with suppress(pa.ArrowInvalid):
+        names_are_texts = pyarrow.json.ParseOptions(pa.schema([(image, pa.string())]))
         with open_table(address) as file:
-            table = pyarrow.json.read_json(file, _JSON)
+            table = pyarrow.json.read_json(file, _JSON, names_are_texts)
         if not (times := _times(table)):
             return table, []
         as_texts = pa.schema([(name, pa.string()) for name in times])

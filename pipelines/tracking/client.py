@@ -50,32 +50,33 @@ def connect(uri: str) -> MlflowClient:
 
     quiet_database_setup()
     address = SecretAddress(uri).reveal()
-    with named_outages(uri, "connect"), _database_ready(address):
+    with named_outages(uri, "connect"), _database_ready(database_of(uri)):
         return MlflowClient(address, registry_uri=address)
 
 
 def require_database(uri: str) -> None:
     """Raise TrackingError if a run's database is a file that is not on this machine: MLflow would make an empty one."""
-    path = _file_of(SecretAddress(uri).reveal())
-    if uri.startswith(_SQLITE) and not path.is_file():
+    path = database_of(uri)
+    if path is not None and not path.is_file():
         raise TrackingError(
             f"tracking.uri: the database {path} is not on {socket.gethostname()}, which works for this run: name a "
             "server that all machines reach, or a database in a folder that they share"
         )
 
 
-def _file_of(address: str) -> Path:
-    """Return the file of a database, whose address may end in options, after a question mark."""
-    return Path(address.removeprefix(_SQLITE).partition("?")[0])
+def database_of(uri: str) -> Path | None:
+    """Return the file of a database, whose address may end in options (`?timeout=60`); None for a server."""
+    address = SecretAddress(uri).reveal()
+    path = address.removeprefix(_SQLITE)
+    return None if path == address else Path(path.partition("?")[0])
 
 
 @contextlib.contextmanager
-def _database_ready(address: str) -> Iterator[None]:
+def _database_ready(path: Path | None) -> Iterator[None]:
     """Try to read a database of sqlite, as MLflow would try for minutes; one of several processes makes the tables."""
-    if not address.startswith(_SQLITE):
+    if path is None:
         yield
         return
-    path = _file_of(address)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(_SETUP_LOCK), fcntl.LOCK_EX):
         if path.exists():

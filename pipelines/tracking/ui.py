@@ -2,12 +2,12 @@
 
 import os
 import sys
-from pathlib import Path
 
 from pipelines.retrieval.options import add_tracking_option, default_tracking_uri
 from pipelines.runtime.cli import CommandParser, number_in, run_command, say
 from pipelines.runtime.commands import command
 from pipelines.runtime.stage import StageError
+from pipelines.tracking.client import database_of
 from pipelines.tracking.mlflow_internals import PAGES, TRAINING_VIEW
 
 _QUIET = {
@@ -24,8 +24,8 @@ def main() -> None:
     add_tracking_option(parser)
     options = parser.parse_args()
     uri = options.tracking_uri or default_tracking_uri()
-    database = Path(uri.removeprefix("sqlite:///"))
-    if not uri.startswith("sqlite:"):
+    database = database_of(uri)
+    if database is None:
         raise StageError(f"MLflow runs at {uri} already: open that address")
     if not database.is_file():
         raise StageError(f"{database} has no runs yet: {command('full')} makes the first")

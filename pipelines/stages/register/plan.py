@@ -1,13 +1,13 @@
 """Stage 6, register, without its work: whether the model is registered."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pipelines.config import PipelineConfig
 from pipelines.runtime.stage import Plans, StageDir, StagePlan, fingerprint, manifest_in
 from pipelines.stages.stage import Stage
 from pipelines.tracking import Tracker
+from pipelines.tracking.client import database_of
 from preprocessing.storage.redaction import SecretAddress
 
 NAME = "register"
@@ -21,8 +21,8 @@ def plan(config: PipelineConfig, upstream: Plans) -> StagePlan:
     stage = stage_dir(config, upstream)
     size = f"registered model {config.registered_model!r}"
     found = StagePlan.of_one(stage, "models", size, {"bundle": stage.path})
-    database = config.tracking_uri.removeprefix("sqlite:///")
-    is_gone = database != config.tracking_uri and not Path(database).is_file()
+    database = database_of(config.tracking_uri)
+    is_gone = database is not None and not database.is_file()
     card = card_of(config)
     is_other = found.complete and stage.read_manifest().get("card", card) != card  # earlier releases kept none
     return replace(found, done=0) if is_gone or is_other else found

@@ -85,10 +85,12 @@ def test_a_pretrained_dual_encoder_is_a_model_by_its_name(tmp_path: Path) -> Non
     """It is saved once, and evaluated with images in place of the features of another model."""
     weights = write_dual_encoder(tmp_path / "clip", "clip", ["a red square", "two blue circles"])
     overrides = [f"work_dir={tmp_path}/work", "preset=vse_c", "evaluation.folds=2", "seed=3", "dataset.seed=5"]
-    config = load_config(None, overrides)
+    left_out = tmp_path / "left_out.csv"  # whose captions an audit does not count
+    config = load_config(None, [*overrides, f"training.leave_out={left_out}"])
     found = NamedModel.find(f"hf:{weights}", config)
     assert (found.config.features.extractor, found.config.loss.name) == ("images", "infonce")
     assert {found.config.model.image.name, found.config.model.text.name} == {"dual_encoder"}
+    assert found.config.training.leave_out == left_out
     for key in ("evaluation", "dataset", "work_dir", "seed", "name"):
         assert getattr(found.config, key) == getattr(config, key)
     written = (found.model / "model.safetensors").stat().st_mtime_ns

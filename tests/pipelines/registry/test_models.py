@@ -26,6 +26,7 @@ from pipelines.registry.models import (
     CHAMPION,
     FINGERPRINT_TAG,
     RegistryError,
+    aliases_of,
     current_version,
     find_bundle,
     find_model,
@@ -175,6 +176,11 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(RegistryError, match=r"the MLflow database .*absent\.db"):
         find_bundle("tiny", f"sqlite:///{tmp_path / 'absent.db'}")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_address_of_a_database_may_have_options(registered: Registered) -> None:
+    assert current_version("tiny", f"{registered.uri}?timeout=60")[0] == "tiny/1"
+    assert aliases_of("tiny", f"{registered.uri}?timeout=60") == {"challenger": 1}
 
 
 @pytest.mark.parametrize(

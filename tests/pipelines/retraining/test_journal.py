@@ -68,6 +68,27 @@ def test_what_the_data_consisted_of(journals: tuple[Journal, Journal]) -> None:
     assert (found.images.tolist(), found.captions.tolist()) == ([1, 2], [3])
 
 
+def test_a_storage_that_is_named_later_gets_what_is_here(tmp_path: Path) -> None:
+    here, storage = tmp_path / "here", str(tmp_path / "storage")
+    before = Journal(here / "retrain", Mirror(here))
+    before.finish(IDENTITY, {"outcome": "promoted"})
+    before.log("promoted", "version 1")
+    before.keep_data(IDENTITY, "train", DataManifest(np.array([1], np.uint64), np.array([3], np.uint64)))
+    shared = Journal(here / "retrain", Mirror(here, storage))
+    shared.share()
+    shared.log("nothing new", "as before")
+    shared.status("nothing new")
+    other = Journal(tmp_path / "other" / "retrain", Mirror(tmp_path / "other", storage))
+    other.share()
+    assert other.last() == {"outcome": "promoted"}
+    assert other.data(IDENTITY, "train") is not None
+    other.log("nothing new", "as before")
+    assert len((other.folder / LOG).read_text().splitlines()) == 3
+    (before.folder / "later").write_text("left by a start without the storage")
+    shared.share()
+    assert not (tmp_path / "storage" / "retrain" / "later").exists()
+
+
 def test_a_line_for_each_start(journals: tuple[Journal, Journal]) -> None:
     first, second = journals
     first.log("promoted", "version 1")

@@ -376,6 +376,24 @@ def test_times_of_json_lines_keep_their_zone(tmp_path: Path) -> None:
         assert table["noted"].to_pylist() == of_csv["noted"].to_pylist()
 
 
+def test_vectors_of_a_table_do_not_hide_its_other_columns(tmp_path: Path) -> None:
+    """Arrow reads no lists of a fixed size of which one is missing."""
+    vectors = pa.array([[1.0, 2.0], None, [3.0, 4.0]], pa.list_(pa.float32(), 2))
+    table = pa.table({"embedding": vectors, "image": ["a.jpg", "b.jpg", "c.jpg"], "year": [1, 2, 3]})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    columns, left_out = read_metadata(str(tmp_path / "t.parquet"))
+    assert columns is not None
+    assert (columns.sort_by("image"), left_out) == (table.select(["image", "year"]), ["embedding"])
+
+
+def test_images_of_json_lines_may_be_named_like_dates(tmp_path: Path) -> None:
+    rows = [{"image": f"2024-05-0{day}", "day": day} for day in (1, 2)]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    columns, _ = read_metadata(str(tmp_path / "t.jsonl"))
+    assert columns is not None
+    assert columns.sort_by("image").to_pylist() == rows
+
+
 def test_a_gallery_that_became_too_small_for_its_form_says_what_helps(
     bundle: Path, photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

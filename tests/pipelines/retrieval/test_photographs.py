@@ -35,7 +35,7 @@ def test_photographs_take_the_place_of_rows_of_features(
     uris = [record.image_uri for record in shown.records]
     assert uris == [str(tmp_path / "photos" / "a.jpg"), gallery.records[1].image_uri]
     without = dataset.model_copy(update={"images": None})
-    assert with_photographs(gallery, without) is gallery
+    assert with_photographs(gallery, without).records == gallery.records
     assert dataset.options() == without.options() == {"root": str(tmp_path / "precomp")}
 
 
