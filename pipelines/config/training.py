@@ -175,7 +175,8 @@ class EvaluationConfig(Strict):
     hub_correction: bool = Field(
         True,
         description="also evaluate with images and captions that are near everything corrected, by a sample of the "
-        "training split (rsum_corrected), and correct searches; off by itself with fewer than 1,000 images there",
+        "training split (rsum_corrected), and correct searches; off by itself with fewer than 1,000 images or captions "
+        "there",
     )
     first_images: Int | None = Field(
         None, gt=0, description="first images that UniVSE's protocols take (UniVSE: 1,000 of COCO's test); null: all"

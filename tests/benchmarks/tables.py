@@ -104,7 +104,7 @@ def hub_table() -> str:
             runs = record["features"][features].get(name) or {"0": linear[features]["rows"][kind]["corrected"]}
             temperatures = sorted({f"{run['temperature']:.3g}" for run in runs.values()})
             source = next(iter(runs.values()))["source"]
-            errors = [max(run["calibration_error"][way] for run in runs.values()) for way in DIRECTIONS]
+            errors = [statistics.mean(run["calibration_error"][way] for run in runs.values()) for way in DIRECTIONS]
             over = [_difference(row["over"].get(f"linear CCA {floor}")) for floor in ("TF-IDF", "MiniLM")]
             rows.append(
                 [
