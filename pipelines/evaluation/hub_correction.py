@@ -70,12 +70,9 @@ def find_correction(
 
 
 def deciding_correction(config: PipelineConfig, model: Path) -> dict[str, Any]:
-    """Return the digests of a stored correction that decides whether hubs are corrected, or nothing.
-
-    With a learned temperature `find_correction` fits one like the stored one, and earlier evaluations stay valid.
-    """
+    """Return the digests of a stored correction, which `find_correction` prefers to its own; nothing without one."""
     stored = model.parent / CORRECTION
-    if not config.evaluation.hub_correction or not stored.is_dir() or learned_temperature(model) is not None:
+    if not config.evaluation.hub_correction or not stored.is_dir():
         return {}
     return {"correction": read_digests(stored)[1]}
 

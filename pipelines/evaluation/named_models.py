@@ -15,7 +15,7 @@ from pipelines.evaluation.evaluated_model import EvaluatedModel, done_once, in_o
 from pipelines.evaluation.hub_correction import deciding_correction
 from pipelines.inference.feature_check import require_features
 from pipelines.kinds import saved_kind
-from pipelines.registry.models import find_model
+from pipelines.registry.models import CORRECTION, find_model
 from pipelines.registry.pretrained import save_pretrained, zero_shot_config
 from pipelines.retrieval.gallery import Gallery
 from pipelines.runtime.stage import Plans, StageDir, StageError, StageReport, fingerprint, manifest_in, used_folders
@@ -26,6 +26,7 @@ from pipelines.stages.runner import run_stages
 from pipelines.tracking import Tracker
 from preprocessing.datasets import build_dataset
 from preprocessing.storage.mirror import CONTENTS
+from vse_core.digests import DIGESTS
 from vse_core.evaluation.recall import chance_rsum
 
 
@@ -54,6 +55,8 @@ class NamedModel:
         """Return the directory of the model on this machine, which need not be the one that has found it."""
         if self.model.is_relative_to(self.config.work_dir):
             self.config.mirror.pull(self.model, lambda name: name != CONTENTS)
+            if self.config.mirror.has((stored := self.model.parent / CORRECTION) / DIGESTS):
+                self.config.mirror.pull(stored)
         return self.model if self.model.is_dir() else self.find(self.reference, self.config).model
 
 

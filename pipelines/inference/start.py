@@ -19,6 +19,12 @@ def write_start(directory: Path, model: ModelConfig) -> None:
         write_json_atomic(directory / START, weights)
 
 
+def keep_start(initial: Path, directory: Path) -> None:
+    """Record next to a model what the model began with that its own training began with."""
+    if start := read_start(initial):
+        write_json_atomic(directory / START, start)
+
+
 def read_start(directory: Path) -> dict[str, str | None]:
     """Return the weights that a model began with, by name, with the digest of a folder; empty without the record."""
     if not (path := directory / START).is_file():

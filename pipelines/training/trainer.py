@@ -24,13 +24,14 @@ from pipelines.config.training import TrainingSettings
 from pipelines.inference.feature_check import write_feature_key
 from pipelines.inference.image_inputs import image_source
 from pipelines.inference.learned_values import write_learned_values
-from pipelines.inference.start import write_start
+from pipelines.inference.start import keep_start, write_start
 from pipelines.inference.text_embedder import text_batches
 from pipelines.kinds.inputs import SplitData
 from pipelines.runtime.cluster import is_connected
 from pipelines.tracking import LoggedData, Tracker
 from pipelines.training.checkpoints import Checkpoints
 from pipelines.training.initial_weights import (
+    INITIAL,
     initial_learned_values,
     start_from_feature_mean,
     start_from_initial,
@@ -197,6 +198,8 @@ class Trainer:
         write_learned_values(directory, progress.learned)
         if self.training.initial is None:
             write_start(directory, self.settings.model)
+        else:
+            keep_start(self.directory / INITIAL, directory)
         self.kind.save_sidecars(directory, self.settings.kind_settings)
 
     def _wrapped(self, frozen: bool) -> nn.Module:

@@ -35,7 +35,7 @@ def test_a_model_is_never_given_other_features_than_its_own(tmp_path: Path) -> N
     """Those of another extractor may have the same width."""
     write_feature_key(tmp_path, "grid")
     require_features("grid", tmp_path)
-    with pytest.raises(StageError, match=r"on the features 'grid', .* gives it 'pyramid': name a configuration"):
+    with pytest.raises(StageError, match=r"on the features 'grid', .* gives it 'pyramid': name the configuration"):
         require_features("pyramid", tmp_path)
 
 

@@ -39,7 +39,6 @@ def test_a_model_of_other_features_is_refused_before_any_work(named: NamedModel)
 
 
 def test_what_tells_evaluations_of_the_same_weights_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only if nothing else would correct hubs."""
     for name in ("require_features", "done_once"):
         monkeypatch.setattr(named_models, name, lambda *_, **_uses: None)
     monkeypatch.setattr(named_models, "saved_kind", lambda _: "vse_c")
@@ -65,7 +64,7 @@ def test_what_tells_evaluations_of_the_same_weights_apart(tmp_path: Path, monkey
     assert len(found) == 3
     assert evaluated(off) == switched_off
     write_learned_values(model, {"logit_scale": 3.0})
-    assert evaluated() == uncorrected
+    assert evaluated() in found - {uncorrected}, "its bank, if the data are others, is not the one that would be fitted"
     (model / SPECIFICATION).write_text('{"pooling": "mean"}')
     assert evaluated() != uncorrected, "another pooling without weights of its own"
 

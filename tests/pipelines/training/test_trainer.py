@@ -16,6 +16,7 @@ import torch
 import torch.multiprocessing as mp
 
 from pipelines.config import PipelineConfig, load_config
+from pipelines.inference.start import START, read_start
 from pipelines.kinds.inputs import SplitData
 from pipelines.training.checkpoints import newest_checkpoint
 from pipelines.training.initial_weights import keep_initial
@@ -27,6 +28,7 @@ from preprocessing.shards.reader import ShardReader
 from preprocessing.shards.writer import Sample, write_shard
 from tests.pipelines.training.by_hand import SMALL, Quiet, quiet_trainer
 from tests.ranks import run_ranks
+from vse_core.digests import check_digests, write_digests
 from vse_core.models import load_model
 from vse_core.training.collapse import CollapseError
 from vse_core.training.state import read_progress
@@ -257,6 +259,22 @@ def test_collapse_is_recognised(shards: Path, tmp_path: Path, monkeypatch: pytes
 
 
 LEARNED = "loss={name: sigmoid, mask_same_image: false, learned: true}"
+
+
+def test_what_a_model_began_with_goes_on_with_it(shards: Path, tmp_path: Path):
+    (tmp_path / "first").mkdir()
+    make_trainer(make_config(), shards, tmp_path / "first", Recorder()).run()
+    (best,) = (tmp_path / "first").glob("best-*")
+    start = {"openai/clip": None}
+    (best / START).write_text(json.dumps(start))
+    write_digests(best)
+    config, out = make_config(f"training.initial={best}"), tmp_path / "second"
+    out.mkdir()
+    keep_initial(best, out, config.mirror)
+    make_trainer(config, shards, out, Recorder()).run()
+    (second,) = out.glob("best-*")
+    assert read_start(second) == start
+    check_digests(second, START)
 
 
 def test_what_the_loss_has_learned_goes_on_with_the_model(shards: Path, tmp_path: Path):
