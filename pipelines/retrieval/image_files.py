@@ -212,8 +212,9 @@ def _read_json(address: str, image: str, others: Sequence[str]) -> tuple[pa.Tabl
         return _with_zones(table, written), []
     with open_table(address) as file:
         rows = [{name: row[name] for name in row if name not in others} for _, row in json_rows(address, file)]
-    names = [str(row.pop(image, None) or "") for row in rows]
-    columns = {image: pa.array([name if is_text(name) else None for name in names], pa.string())}
+    named = [(name, str(name)) for name in (row.pop(image, None) for row in rows)]
+    known = [text if name is not None and is_text(text) else None for name, text in named]
+    columns = {image: pa.array(known, pa.string())}
     untyped = []
     for name in dict.fromkeys(chain.from_iterable(rows)):
         lines = "\n".join(json.dumps({name: row.get(name)}) for row in rows)

@@ -386,12 +386,14 @@ def test_vectors_of_a_table_do_not_hide_its_other_columns(tmp_path: Path) -> Non
     assert (columns.sort_by("image"), left_out) == (table.select(["image", "year"]), ["embedding"])
 
 
-def test_images_of_json_lines_may_be_named_like_dates(tmp_path: Path) -> None:
-    rows = [{"image": f"2024-05-0{day}", "day": day} for day in (1, 2)]
+@pytest.mark.parametrize("names", [("2024-05-01", "2024-05-02"), ("0", "1"), (0, 1)])
+def test_images_of_json_lines_may_be_named_like_other_things(tmp_path: Path, names: tuple[str | int, ...]) -> None:
+    rows = [{"image": name, "day": day} for day, name in enumerate(names)]
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
     columns, _ = read_metadata(str(tmp_path / "t.jsonl"))
     assert columns is not None
-    assert columns.sort_by("image").to_pylist() == rows
+    assert columns.sort_by("image").to_pylist() == [{**row, "image": str(row["image"])} for row in rows]
+    assert {each.image_id for each in list_images(str(tmp_path / "t.jsonl"))[0]} == {str(name) for name in names}
 
 
 def test_a_gallery_that_became_too_small_for_its_form_says_what_helps(
