@@ -98,7 +98,7 @@ def audit_main() -> None:
     if split == config.dataset.eval_split:
         parser.error(f"the pairs of dataset.eval_split ({split}) are those that others are measured by: audit another")
     if options.dry_run:
-        check_before_start(config.for_dry_run())
+        check_before_start(config.for_dry_run(), trains=options.model is None)
         judge = "two models of halves" if options.model is None else check_named(options.model, config)
         say(f"would audit {split} by {judge}")
         return
@@ -122,7 +122,7 @@ def check_named(reference: str, config: PipelineConfig) -> str:
         require_pretrained(config := zero_shot_config(config, reference.removeprefix(PRETRAINED)))
     else:
         name = check_model(reference, config.tracking_uri)
-    check_before_start(config.for_dry_run())
+    check_before_start(config.for_dry_run(), trains=False)
     return name
 
 

@@ -38,8 +38,8 @@ def zero_shot_config(config: PipelineConfig, weights: str) -> PipelineConfig:
     if config.features.extractor == "images":
         features = config.features.model_dump(mode="json")
     own: dict[str, Any] = {"preset": DUAL_ENCODER, "model": {"weights": weights}, "features": features}
-    # Nothing is trained: any number of captions will do. An audit counts none of those that are left out.
-    own["training"] = {**config.training.model_dump(include={*_OF_MACHINES, "leave_out"}), "batch_size": 2}
+    # Nothing is trained, and an audit counts no captions that are left out.
+    own["training"] = config.training.model_dump(include={*_OF_MACHINES, "leave_out"})
     return from_layers([*preset_layers(DUAL_ENCODER), Layer(f"{PRETRAINED}{weights}", {**kept, **own})])
 
 

@@ -26,17 +26,18 @@ from preprocessing.storage.redaction import ADDRESS_VARIABLE, SecretAddress
 _SECONDS = 5.0
 
 
-def check_before_start(config: PipelineConfig) -> None:
+def check_before_start(config: PipelineConfig, trains: bool = True) -> None:
     """Check everything that a configuration refers to, in about a second, or a few if a server does not answer.
 
-    Raises ConfigError if something is not there; one message with the key, the value and what to change; StageError
-    if a protocol is not for the split; DatasetError if the files of a protocol are not there.
+    If nothing `trains`, any number of captions will do. Raises ConfigError if something is not there; one message with
+    the key, the value and what to change; StageError if a protocol is not for the split; DatasetError if the files of a
+    protocol are not there.
     """
     is_dry_run = config.mirror.is_read_only
     check_writable("work_dir", config.work_dir, is_dry_run)
     check_storage("storage.address", config.storage.address, is_dry_run)
     check_storage("tracking.artifacts", config.tracking.artifacts, is_dry_run)
-    _check_dataset(config)
+    _check_dataset(config, config.training.batch_size if trains else 1)
     _check_protocols(config)
     check_model(config)
     initial = config.training.initial
@@ -85,8 +86,8 @@ def check_storage(key: str, address: str | None, is_dry_run: bool = False) -> No
         raise ConfigError(f"{key}: {error}") from error
 
 
-def _check_dataset(config: PipelineConfig) -> None:
-    settings, batch = config.dataset, config.training.batch_size
+def _check_dataset(config: PipelineConfig, batch: int) -> None:
+    settings = config.dataset
     try:
         dataset = build_dataset(settings.format, **settings.options())
         if settings.format == "precomputed" and settings.images is not None:
@@ -102,6 +103,8 @@ def _check_dataset(config: PipelineConfig) -> None:
             raise ConfigError(f"dataset.eval_split: the split {settings.eval_split!r} is empty; name another")
     except DatasetError as error:
         raise ConfigError(f"dataset: {error}") from error
+    if not found:
+        raise ConfigError(f"dataset.train_split: the split {settings.train_split!r} has no captions; name another")
     if found < batch:
         raise ConfigError(
             f"training.batch_size: {batch} is more than the {found} captions of the split {settings.train_split!r}; "

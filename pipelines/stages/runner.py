@@ -94,7 +94,8 @@ def run_stages(config: PipelineConfig, names: Iterable[str], dry_run: bool = Fal
     stage cannot do its work, and BusyError if another process is at this work.
     """
     config = config.for_dry_run() if dry_run else config
-    check_before_start(config)
+    names = list(names)
+    check_before_start(config, TRAIN.name in names)
     names = _applicable(config, names)
     plans: Plans = plan_stages(config, names)
     if dry_run:
@@ -117,9 +118,8 @@ def run_stages(config: PipelineConfig, names: Iterable[str], dry_run: bool = Fal
     return plans
 
 
-def _applicable(config: PipelineConfig, names: Iterable[str]) -> list[str]:
+def _applicable(config: PipelineConfig, names: list[str]) -> list[str]:
     """Return the useful stages, or all if none is useful; StageError if one of these needs embeddings."""
-    names = list(names)
     useful = [name for name in names if known_stages()[name].is_useful(config)]
     if useful:
         return useful

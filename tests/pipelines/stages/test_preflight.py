@@ -66,6 +66,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[tuple[int, int]]:
 def test_a_sound_configuration_passes(tmp_path: Path) -> None:
     check_before_start(loaded(tmp_path))
     assert (tmp_path / "work").is_dir()
+    check_before_start(loaded(tmp_path, "training.batch_size=41"), trains=False)
 
 
 @pytest.mark.parametrize(
