@@ -64,6 +64,8 @@ def first_config(table: str, images: str | None, home: Path) -> tuple[dict[str, 
     """
     header = read_header(table)
     rows = [row for _, row in islice(read_rows(table, header, "name it"), _ROWS)]
+    if not rows:
+        raise ConfigError(f"{table} has no rows below its header")
     values = {name: [row[place] for row in rows if row[place]] for place, name in enumerate(header)}
     image = _image_column(values)
     captions = _caption_columns(values, image)

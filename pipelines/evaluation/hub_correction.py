@@ -50,11 +50,13 @@ def find_correction(
     """Return the correction of a registered model, or fit that of a model in a directory to the training split.
 
     The temperature is the one that was learned with the model; without one, and if the split of the gallery
-    `may_choose`, that of the highest corrected RSUM there. Raises UncorrectedError if the bank would be too small, or
-    no temperature can be had.
+    `may_choose`, that of the highest corrected RSUM there. Raises UncorrectedError if the bank would be too small or of
+    the evaluated items, or no temperature can be had.
     """
     if not gallery.has_embeddings:
         raise UncorrectedError("the model has no embeddings")
+    if config.dataset.eval_split == config.dataset.train_split:
+        raise UncorrectedError(f"the bank would be of the same split {config.dataset.eval_split!r}")
     stored = Correction.load(model.parent / CORRECTION)
     if stored is not None:
         return stored

@@ -234,7 +234,7 @@ def with_columns(gallery: Gallery, dataset: Dataset) -> Gallery:
     if dataset.format != "table":
         return gallery
     table = dataset.table_of(dataset.eval_split)
-    metadata, unnamed = read_metadata(table, dataset.image_column, dataset.caption_columns)
+    metadata, unnamed, _ = read_metadata(table, dataset.image_column, dataset.caption_columns)
     if unnamed:
         say(f"{table}: columns left out of the gallery, as no condition can name their values: {', '.join(unnamed)}")
     if metadata is None or metadata.num_columns == 1:

@@ -16,7 +16,7 @@ from pipelines.runtime.commands import command
 from pipelines.runtime.progress import progress_bar
 from pipelines.schema.fields import default_mirror, default_work_dir
 from preprocessing.reading import damage_as, parse_json
-from preprocessing.storage.address import require_inner_name
+from preprocessing.storage.address import is_s3, require_inner_name
 from preprocessing.storage.atomic import locked, write_bytes_atomic, write_json_atomic
 from preprocessing.storage.base import StorageError
 from preprocessing.storage.mirror import NO_MIRROR, Mirror, lock_file
@@ -45,6 +45,10 @@ def refresh(folder: Path) -> None:
             if there is None:
                 if own["storage"] != mirror.address:
                     return  # not there yet
+                if not is_s3(mirror.address) and not Path(mirror.address, GALLERIES).is_dir():
+                    raise StorageError(
+                        f"{mirror.address}: the folder is not there, or has no galleries: is it mounted?"
+                    )
                 delete_own = command("index", "--name", folder.name, "--delete")
                 raise StorageError(
                     f"{mirror.address} has no gallery {folder.name!r} any more: if another machine has deleted it, "

@@ -91,8 +91,12 @@ def list_images(address: str) -> tuple[list[ImageFile], int]:
     return sorted(images), others
 
 
-def read_metadata(address: str, image: str = IMAGE, others: Sequence[str] = ()) -> tuple[pa.Table | None, list[str]]:
+def read_metadata(
+    address: str, image: str = IMAGE, others: Sequence[str] = ()
+) -> tuple[pa.Table | None, list[str], int]:
     """Return a table of images with its further columns, and the names of columns that no condition can name.
+
+    The number is that of rows whose image an earlier row has.
 
     `image` names the column of the images, which is `image` in what is returned, so that no condition can name a
     further one of this name, and `others` columns to leave out. Of an image that comes several times the first row
@@ -100,7 +104,7 @@ def read_metadata(address: str, image: str = IMAGE, others: Sequence[str] = ()) 
     column whose name another one has or has a double quote in it, or whose values have no common type.
     """
     if not is_table(address):
-        return None, []
+        return None, [], 0
     with damage_as(StageError, f"{address}: the columns cannot be read", "correct the table"):
         table, untyped = _read(address, image, others)
         names = table.column_names
@@ -118,7 +122,8 @@ def read_metadata(address: str, image: str = IMAGE, others: Sequence[str] = ()) 
         table = table.select([name for name in table.column_names if name not in (image, *unnamed)])
         table = table.take(pa.array(first.values(), pa.int64()))
         kept = {name: _without_nan(table[name]) for name in table.column_names}
-        return _as_stored(pa.table({IMAGE: pa.array(first, pa.string()), **kept})), [*unnamed, *untyped, *double]
+        stored = _as_stored(pa.table({IMAGE: pa.array(first, pa.string()), **kept}))
+        return stored, [*unnamed, *untyped, *double], len(ids) - ids.count(None) - len(first)
 
 
 def _is_nameable(name: str) -> bool:

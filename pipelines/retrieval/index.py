@@ -8,7 +8,8 @@ from pathlib import Path
 from pipelines.config import load_config
 from pipelines.registry.models import pin
 from pipelines.retrieval.options import MODELS, add_tracking_option, default_tracking_uri, gallery_folder
-from pipelines.runtime.cli import make_parser, number_in
+from pipelines.runtime.cli import make_parser, number_in, say
+from pipelines.runtime.commands import command
 from pipelines.schema.compression import Compression
 from pipelines.stages.runner import run_stages
 from preprocessing.storage.address import is_s3
@@ -38,6 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         compress = [f"index.compress={form}"] if form else []
         config = load_config(options.config, [*options.set, *compress]).for_dry_run(options.dry_run)
         run_stages(config, ["index"], options.dry_run)
+        if compress and not options.dry_run:
+            chosen = ["--config", str(options.config)] if options.config else []
+            again = [word for value in (*options.set, *compress) for word in ("--set", value)]
+            say(f"a version of the model with this index: {command('register', *chosen, *again)}")
         return
     if options.model:  # a name that is wrong is told within seconds
         options.model = pin(options.model, options.tracking_uri or default_tracking_uri())

@@ -105,7 +105,8 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
         except GalleryError as error:
             raise StageError(f"{folder.name}: {error}") from error
         embedded = sum(table.num_rows for table in tables)
-        say(f"{folder.name}: {rows.num_rows:,} images; {embedded:,} embedded, {removed:,} removed{listed}")
+        gone = 0 if published is None else len(_ids(published) - _ids(rows))  # to embed one may have failed
+        say(f"{folder.name}: {rows.num_rows:,} images; {embedded:,} embedded, {gone:,} removed{listed}")
         say(f"{folder.name}: index: {facts}")
         if bank is None:
             say(f"{folder.name}: hubs are not corrected: {model} has no bank of training captions")
@@ -133,10 +134,12 @@ def _require_compressible(
 
 def _metadata(folder: Path, images: str) -> pa.Table | None:
     """Read the columns of a table of images; say which of them are kept."""
-    metadata, others = read_metadata(images)
+    metadata, others, repeated = read_metadata(images)
     if metadata is not None and (metadata.num_columns > 1 or others):
         left_out = f"; left out, as no condition can name their values: {', '.join(others)}" if others else ""
         say(f"{folder.name}: columns {', '.join(metadata.column_names)}{left_out}")
+        if repeated:
+            say(f"{folder.name}: {repeated:,} rows name an image again: of each image the first row counts")
     return metadata
 
 
@@ -202,9 +205,13 @@ def _plan(
             skipped.append(Skipped.of(file, reason, file.version))
         else:
             todo.append(file)
-    before = set() if published is None else set(published["image_id"].to_pylist())
-    after = {file.image_id for file in todo} | {name for table in kept for name in table["image_id"].to_pylist()}
+    before = set() if published is None else _ids(published)
+    after = {file.image_id for file in todo}.union(*map(_ids, kept))
     return kept, todo, skipped, len(before - after)
+
+
+def _ids(rows: pa.Table) -> set[str]:
+    return set(rows["image_id"].to_pylist())
 
 
 def _listed(folder: Path, skipped: Sequence[Skipped]) -> str:

@@ -105,11 +105,16 @@ def default_work_dir() -> Path:
 
 
 def default_storage() -> str | None:
-    """Return the storage of commands and configurations that name none; ConfigError if it is not an address."""
+    """Return the storage of commands and configurations that name none; ConfigError if it is no address or a file."""
+    if not (named := os.environ.get("VSE_STORAGE")):
+        return None
     try:
-        return local_or_s3(os.environ["VSE_STORAGE"]) if os.environ.get("VSE_STORAGE") else None
+        address = local_or_s3(named)
     except ValueError as error:
         raise ConfigError(f"VSE_STORAGE {error}") from None
+    if not is_s3(address) and Path(address).is_file():
+        raise ConfigError(f"VSE_STORAGE {address} is a file: name a folder")
+    return address
 
 
 def default_mirror() -> Mirror:

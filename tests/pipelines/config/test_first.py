@@ -87,6 +87,7 @@ def test_another_table_or_a_share_is_the_development_split(tmp_path: Path) -> No
     ("text", "message"),
     [
         ("id,caption\n1,a dog runs\n", "no column of image files among id, caption"),
+        ("image,caption\n", "t.csv has no rows below its header"),
         ("image,label\na.jpg,dog\n", "no column of captions among label"),
         ("image,caption\nx.jpg,a dog runs\n", "x.jpg and others are not next to .*: name their folder by --images"),
     ],

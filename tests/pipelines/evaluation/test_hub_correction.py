@@ -128,6 +128,13 @@ def test_a_small_training_split_corrects_nothing(fitted: Fitted, monkeypatch: py
         fitted.find(may_choose=True)
 
 
+def test_a_split_is_not_corrected_by_itself(fitted: Fitted) -> None:
+    dataset = fitted.config.dataset.model_copy(update={"eval_split": fitted.config.dataset.train_split})
+    fitted.config = fitted.config.model_copy(update={"dataset": dataset})
+    with pytest.raises(UncorrectedError, match="the bank would be of the same split 'train'"):
+        fitted.find(may_choose=True)
+
+
 def test_a_registered_model_has_its_own(fitted: Fitted) -> None:
     kept = hub_correction.Correction(torch.rand(3, 1, 8).half().float(), torch.rand(4, 8).half().float(), 0.3, "kept")
     kept.save(fitted.model.parent / "correction")

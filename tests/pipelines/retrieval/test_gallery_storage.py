@@ -98,6 +98,16 @@ def test_a_second_machine_searches_shows_and_updates_it(
     assert ids(holiday()) == ["b.png", "inner/c.png", "new.png"]
     assert files(first).items() <= stored.items(), "with the thumbnail of the image that has just gone"
 
+    away = photos.with_name("away")
+    photos.with_name("storage").rename(away)
+    for is_mount_point in (False, True):
+        if is_mount_point:
+            photos.with_name("storage").mkdir()
+        assert index("--dry-run") == 1
+        assert "storage: the folder is not there, or has no galleries: is it mounted?" in capsys.readouterr().err
+    photos.with_name("storage").rmdir()
+    away.rename(photos.with_name("storage"))
+
     use("second")
     assert index("--delete") == 0
     use("first")
@@ -185,3 +195,6 @@ def test_a_gallery_of_before_is_taken_up_and_another_one_of_its_name_refused(
     monkeypatch.setenv("VSE_STORAGE", "gs://bucket")
     assert index() == 1
     assert "VSE_STORAGE is not an address: write the path of a folder, or s3://" in capsys.readouterr().err
+    monkeypatch.setenv("VSE_STORAGE", str(photos / "b.png"))
+    assert index() == 1
+    assert "b.png is a file: name a folder" in capsys.readouterr().err

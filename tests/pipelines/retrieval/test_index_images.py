@@ -139,6 +139,10 @@ def test_only_new_and_changed_files_are_embedded_and_gone_ones_removed(
     assert ids(model) == ["b.png", "d.png", "inner/c.png"]
     assert model.answer(str(photos / "b.png"), "image", 1, "images").hits[0].similarity == pytest.approx(1, abs=1e-3)
     assert len(list(gallery_folder("holiday").glob("0*"))) == 1
+    capsys.readouterr()
+    (photos / "d.png").write_bytes(b"damaged")
+    assert index() == 0
+    assert "2 images; 0 embedded, 1 removed, 2 skipped" in capsys.readouterr().out
 
 
 def test_finished_parts_of_a_killed_update_are_not_embedded_again(
@@ -243,7 +247,9 @@ def test_columns_of_a_table_are_kept_and_choose_images(
     """Of an image that comes twice the first row counts; a column that changes needs no embedding."""
     path = with_columns(photos)
     assert index("--model", str(bundle), "--images", str(path)) == 0
-    assert "columns image, year, tags, taken, licence" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "columns image, year, tags, taken, licence" in said
+    assert "1 rows name an image again: of each image the first row counts" in said
     assert found("year >= 2020") == ["b.png"]
     assert found("taken < '2020-01-01' or tags contains 'dog' and licence != 'CC0'") == ["a.jpg", "inner/c.png"]
     assert found("year is null and image contains 'inner/'") == ["inner/c.png"]
@@ -381,7 +387,7 @@ def test_vectors_of_a_table_do_not_hide_its_other_columns(tmp_path: Path) -> Non
     vectors = pa.array([[1.0, 2.0], None, [3.0, 4.0]], pa.list_(pa.float32(), 2))
     table = pa.table({"embedding": vectors, "image": ["a.jpg", "b.jpg", "c.jpg"], "year": [1, 2, 3]})
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
-    columns, left_out = read_metadata(str(tmp_path / "t.parquet"))
+    columns, left_out, _ = read_metadata(str(tmp_path / "t.parquet"))
     assert columns is not None
     assert (columns.sort_by("image"), left_out) == (table.select(["image", "year"]), ["embedding"])
 
@@ -390,7 +396,7 @@ def test_vectors_of_a_table_do_not_hide_its_other_columns(tmp_path: Path) -> Non
 def test_images_of_json_lines_may_be_named_like_other_things(tmp_path: Path, names: tuple[str | int, ...]) -> None:
     rows = [{"image": name, "day": day} for day, name in enumerate(names)]
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    columns, _ = read_metadata(str(tmp_path / "t.jsonl"))
+    columns, *_ = read_metadata(str(tmp_path / "t.jsonl"))
     assert columns is not None
     assert columns.sort_by("image").to_pylist() == [{**row, "image": str(row["image"])} for row in rows]
     assert {each.image_id for each in list_images(str(tmp_path / "t.jsonl"))[0]} == {str(name) for name in names}
