@@ -110,10 +110,14 @@ def _update(folder: Path, options: argparse.Namespace) -> None:
         say(f"{folder.name}: index: {facts}")
         if bank is None:
             say(f"{folder.name}: hubs are not corrected: {model} has no bank of training captions")
-        say(f"search: {command('search', '--gallery', folder.name, 'TEXT')}")
-        say(f"page: {command('serve', '--gallery', folder.name)}")
+        _say_what_comes_next(folder.name)
     if not options.model and (newer := image_gallery.newer_model(folder, tracking_uri)):
         say(newer)
+
+
+def _say_what_comes_next(gallery: str) -> None:
+    say(f"search: {command('search', '--gallery', gallery, 'TEXT')}")
+    say(f"page: {command('serve', '--gallery', gallery)}")
 
 
 def _require_compressible(

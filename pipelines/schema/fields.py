@@ -105,7 +105,7 @@ def default_work_dir() -> Path:
 
 
 def default_storage() -> str | None:
-    """Return the storage of commands and configurations that name none; ConfigError if it is no address or a file."""
+    """Return the storage of commands and configurations that name none; ConfigError if it cannot be a folder."""
     if not (named := os.environ.get("VSE_STORAGE")):
         return None
     try:
